@@ -1,0 +1,1 @@
+"""The PDD operator: one PDDDeployment over two clusters, reconciled from the hub."""
