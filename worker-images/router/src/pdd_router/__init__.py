@@ -1,0 +1,1 @@
+"""The request path of PDD: one package, one image, two modes (front and main)."""

@@ -1,0 +1,1 @@
+"""The engines and renderers of the router's own site."""

@@ -1,0 +1,45 @@
+"""Errors in the format that OpenAI clients read: `{"error": {"message", "type", "param", "code"}}`."""
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """A request ends with this status and this body. `code` is the HTTP status, as vLLM has it."""
+
+    def __init__(self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
+        }
+
+
+class RefusedError(ApiError):
+    """vLLM refused the request and said why, in the right format: its answer goes on as it is."""
+
+    def __init__(self, status: int, answer: dict[str, Any]):
+        super().__init__(status, str(answer))
+        self.answer = answer
+
+    def body(self) -> dict[str, Any]:
+        return self.answer
+
+
+class UnavailableError(ApiError):
+    """Something the request needs is not there now; trying again later may work."""
+
+    def __init__(self, message: str):
+        super().__init__(503, message, kind="ServiceUnavailableError")
+
+
+class UpstreamError(ApiError):
+    """A part that had taken the request failed; `who` is an engine, renderer or site by name."""
+
+    def __init__(self, who: str, what: str):
+        super().__init__(502, f"{who}: {what}", kind="UpstreamError")
+        self.who = who

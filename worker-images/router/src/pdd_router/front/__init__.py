@@ -1,0 +1,1 @@
+"""The OpenAI endpoint at the prefill site."""

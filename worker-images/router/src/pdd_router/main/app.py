@@ -1,0 +1,137 @@
+"""The main router's HTTP surface. Every call is stateless; a caller that leaves aborts what it started."""
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing, asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+import orjson
+from aiohttp import ClientSession, web
+from aiohttp.typedefs import Handler
+
+from pdd_router import probes, sse
+from pdd_router.config import MainConfig
+from pdd_router.config_watch import ConfigWatch
+from pdd_router.engines.client import Engine
+from pdd_router.engines.discovery import Discovery
+from pdd_router.engines.learning import keep_learning
+from pdd_router.engines.pool import EnginePool
+from pdd_router.errors import ApiError
+from pdd_router.policy.sampling import PREFILL
+from pdd_router.sessions import local_session
+from pdd_router.tasks import running
+
+# Ids of the longest prompts as JSON, with room.
+_MAX_BODY_BYTES = 32 * 1024 * 1024
+
+
+class Main:
+    """Owns the parts of a main router; `app()` is their HTTP surface."""
+
+    def __init__(self, watch: ConfigWatch[MainConfig], local: ClientSession):
+        config = watch.current
+        self._watch = watch
+        self._engines = EnginePool("main-decode", lambda e: Engine(local, e.name, e.url))
+        self._discovery = Discovery(config.namespace, {config.services.main_decode: self._engines.update})
+
+    def background(self) -> list[Awaitable[None]]:
+        return [self._watch.run(), self._discovery.run(), keep_learning([self._engines])]
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[_errors_as_json])
+        app.add_routes(
+            [
+                web.get("/pdd/v1/ping", self._ping),
+                web.post("/pdd/v1/pull", self._pull),
+                web.post("/pdd/v1/generate", self._generate),
+                web.post("/pdd/v1/proxy/{route:chat/completions|completions}", self._proxy),
+                web.get("/readyz", self._readyz),
+                *probes.routes(),
+            ]
+        )
+        return app
+
+    async def _ping(self, http: web.Request) -> web.Response:
+        del http
+        return web.json_response({"site": self._watch.current.site, "engines": len(self._engines.usable)})
+
+    async def _pull(self, http: web.Request) -> web.Response:
+        """One token is generated and thrown away: what matters is that the KV is in the cache after it."""
+        body = orjson.loads(await http.read())
+        engine = self._engines.take(body["token_ids"])
+        start = perf_counter()
+        generated = await engine.generate(
+            request_id=body["request_id"],
+            token_ids=body["token_ids"],
+            sampling_params=PREFILL,
+            kv_transfer_params=body["kv_transfer_params"],
+            cache_salt=body["cache_salt"],
+        )
+        hit = (generated.kv_transfer_params or {}).get("pdd_local_cached_tokens")
+        return web.json_response(
+            {"engine": engine.name, "cached_tokens": hit, "seconds": perf_counter() - start}
+        )
+
+    async def _generate(self, http: web.Request) -> web.StreamResponse:
+        body = orjson.loads(await http.read())
+        tokens = self._engines.named(body["engine"]).stream(
+            request_id=body["request_id"],
+            token_ids=body["token_ids"],
+            sampling_params=body["sampling_params"],
+            cache_salt=body["cache_salt"],
+        )
+        response: web.StreamResponse | None = None
+        try:
+            async with aclosing(tokens):
+                async for delta in tokens:
+                    response = response or await _open(http)
+                    await response.write(sse.event(orjson.dumps(delta)))
+        except ApiError as error:
+            if response is None:
+                raise
+            await response.write(sse.event(orjson.dumps(error.body())))
+        response = response or await _open(http)
+        await response.write(sse.DONE)
+        await response.write_eof()
+        return response
+
+    async def _proxy(self, http: web.Request) -> web.StreamResponse:
+        asked: dict[str, Any] = orjson.loads(await http.read())
+        engine = self._engines.named(asked["engine"])
+        request_id = http.headers.get("X-Request-Id", "")
+        async with engine.forward(f"/v1/{http.match_info['route']}", request_id, asked["body"]) as answer:
+            response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+            await response.prepare(http)
+            async for chunk in answer.chunks:
+                await response.write(chunk)
+            await response.write_eof()
+        return response
+
+    async def _readyz(self, http: web.Request) -> web.Response:
+        del http
+        return probes.readiness([] if self._engines.usable else ["a main-decode engine"])
+
+
+async def _open(http: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers=sse.HEADERS)
+    await response.prepare(http)
+    return response
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return web.Response(
+            body=orjson.dumps(error.body()), status=error.status, content_type="application/json"
+        )
+
+
+@asynccontextmanager
+async def serving(watch: ConfigWatch[MainConfig]) -> AsyncIterator[web.Application]:
+    """The app with everything behind it running, until the context ends."""
+    async with local_session() as local:
+        main = Main(watch, local)
+        async with running(main.background()):
+            yield main.app()
