@@ -41,13 +41,12 @@ class Detokenizer:
 
     async def feed(self, delta: Delta) -> Text:
         async with failures_named(self._who):
-            await self._socket.send_bytes(
-                orjson.dumps({"token_ids": delta.token_ids, "finish_reason": delta.finish_reason})
-            )
-            message = await self._socket.receive(timeouts.DETOKENIZE_SECONDS)
-        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            message = {"token_ids": delta.token_ids, "finish_reason": delta.finish_reason}
+            await self._socket.send_str(orjson.dumps(message).decode())
+            reply = await self._socket.receive(timeouts.DETOKENIZE_SECONDS)
+        if reply.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
             raise UpstreamError(self._who, "closed the detokenizer in the middle of an answer")
-        answer = orjson.loads(message.data)
+        answer = orjson.loads(reply.data)
         if "error" in answer:
             raise UpstreamError(self._who, answer["error"])
         stop_reason = answer["stop_reason"] if answer["stop_reason"] is not None else delta.stop_reason
@@ -100,7 +99,7 @@ class Renderers:
         first = {"prompt_token_ids": rendered.token_ids, "sampling_params": rendered.sampling_params}
         async with failures_named(endpoint.name):
             socket = await self._session.ws_connect(f"{endpoint.url}/pdd/v1/detokenize", max_msg_size=0)
-            await socket.send_bytes(orjson.dumps(first))
+            await socket.send_str(orjson.dumps(first).decode())
         try:
             yield Detokenizer(endpoint.name, socket)
         finally:

@@ -135,6 +135,7 @@ class Pipelines:
             async for delta in main:
                 if record.main_first_token is None:
                     record.main_first_token = record.now()
+                record.main_tokens += len(delta.token_ids)
                 yield Token(delta, "MD")
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ class Record:
     line_bytes: int | None = None
     predicted_transfer: float | None = None
     eager_tokens: int = 0
-    output_tokens: int = 0
+    main_tokens: int = 0
     prefilled: float | None = None
     pull_began: float | None = None
     pulled: float | None = None
@@ -47,6 +47,10 @@ class Record:
     def token_out(self) -> None:
         if self.first_token is None:
             self.first_token = self.now()
+
+    @property
+    def output_tokens(self) -> int:
+        return self.eager_tokens + self.main_tokens
 
     @property
     def transfer_seconds(self) -> float | None:
@@ -112,7 +116,7 @@ class Record:
         metrics.PROMPT_TOKENS.inc(self.prompt_tokens)
         metrics.CACHED_TOKENS.labels("prefill").inc(self.cached_at_prefill)
         metrics.OUTPUT_TOKENS.labels("relay-decode").inc(self.eager_tokens)
-        metrics.OUTPUT_TOKENS.labels("main-decode").inc(self.output_tokens - self.eager_tokens)
+        metrics.OUTPUT_TOKENS.labels("main-decode").inc(self.main_tokens)
         for histogram, value in (
             (metrics.TTFT, self.first_token),
             (metrics.PREFILL, self.prefilled),

@@ -141,7 +141,6 @@ class Server:
                 text = await detokenizer.feed(token.delta)
                 first = record.first_token is None
                 record.token_out()
-                record.output_tokens += len(token.delta.token_ids)
                 record.finish_reason = text.finish_reason
                 said.add(token, text)
                 if not request.stream:
@@ -200,7 +199,7 @@ async def _payloads(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _note_whole(body: dict[str, Any], cached: int, record: Record) -> None:
     if usage := body.get("usage"):
         _true_hit(usage, cached)
-        record.output_tokens = usage["completion_tokens"]
+        record.main_tokens = usage["completion_tokens"]
         record.finish_reason = body["choices"][0]["finish_reason"]
 
 
@@ -209,11 +208,11 @@ def _note_chunk(payload: bytes, cached: int, request: ClientRequest, record: Rec
     chunk = orjson.loads(payload)
     for choice in chunk.get("choices", ()):
         record.finish_reason = choice["finish_reason"] or record.finish_reason
-        record.output_tokens += 1 if choice.get("text") or choice.get("delta", {}).get("content") else 0
+        record.main_tokens += 1 if choice.get("text") or choice.get("delta", {}).get("content") else 0
     usage = chunk.get("usage")
     if usage:
         _true_hit(usage, cached)
-        record.output_tokens = usage["completion_tokens"]
+        record.main_tokens = usage["completion_tokens"]
     if not usage and not request.trace:
         return payload
     return orjson.dumps(_traced(chunk, request, "MD"))

@@ -41,12 +41,17 @@ def blocks_handoff(body: Mapping[str, Any]) -> str | None:
     for field, value in body.items():
         if value is None or field in _TRANSPARENT:
             continue
-        if field in _NEUTRAL and any(value == neutral for neutral in _NEUTRAL[field]):
+        if any(_same(value, neutral) for neutral in _NEUTRAL.get(field, ())):
             continue
         return field
     if _has_media(body.get("messages")):
         return "messages with media"
     return None
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    # `logprobs: 0` asks for the sampled token's, `logprobs: false` for none.
+    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def _has_media(messages: Any) -> bool:

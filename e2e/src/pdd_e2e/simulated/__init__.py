@@ -1,0 +1,1 @@
+"""Stand-ins for faults and scale only: everything else runs against real engines."""
