@@ -23,7 +23,7 @@ class Turn:
 
 
 def sessions(path: Path = SAMPLE, *, scale: float, max_output: int) -> Iterator[list[Turn]]:
-    """Each session's turns in order. `scale` is tokens here for each token of the trace (1/40: 40K become 1K).
+    """Each session's turns in order. `scale`: tokens here for each token of the trace (1/40: 40K become 1K).
 
     A block of the trace becomes a run of ids that depends on the block's identity and place only, so two
     prompts share exactly the (scaled) prefix that they share in the trace.

@@ -1,5 +1,6 @@
 """Server-sent events survive any cutting of the bytes."""
 
+from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
@@ -29,7 +30,7 @@ payloads = st.lists(
 async def test_events_come_out_whole(sent: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(sse.event(p) for p in sent) + sse.DONE
     edges = sorted({0, len(whole), *(c % (len(whole) + 1) for c in cuts)})
-    pieces = [whole[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[a:b] for a, b in pairwise(edges)]
     assert [p async for p in sse.events(reader(pieces))] == sent
 
 

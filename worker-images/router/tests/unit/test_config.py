@@ -2,12 +2,12 @@ import pytest
 
 from pdd_router.config import ConfigError, FrontConfig, MainConfig, parse
 
-FRONT = """{"mode": "front", "deployment": "assistant", "namespace": "llm", "site": "site-a", "model": "assistant",
+FRONT = """{"mode": "front", "deployment": "d", "namespace": "llm", "site": "site-a", "model": "m",
  "services": {"prefill": "a-prefill", "relayDecode": "a-relay-decode", "renderer": "a-renderer"},
  "sites": [{"name": "site-b", "link": "a-b", "addresses": ["10.0.0.11:30080"],
             "bandwidthBitsPerSecond": 100000000}],
  "routing": {"toleratedWaitMillis": 500, "requestOverrides": "Ignored"}}"""
-MAIN = """{"mode": "main", "deployment": "assistant", "namespace": "llm", "site": "site-b", "model": "assistant",
+MAIN = """{"mode": "main", "deployment": "d", "namespace": "llm", "site": "site-b", "model": "m",
  "services": {"mainDecode": "a-main-decode"}}"""
 
 
