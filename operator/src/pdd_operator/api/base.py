@@ -1,13 +1,13 @@
 """What all three kinds share: the model base, CEL rules, metadata and conditions."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-GROUP = "pdd.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
+GROUP: Final = "pdd.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = "pdd.dev/v1alpha1"
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 

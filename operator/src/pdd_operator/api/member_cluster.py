@@ -54,7 +54,11 @@ class NodePool(Model):
         default=[], description="Taints of its nodes that the pods of a role tolerate."
     )
     resource_name: Annotated[
-        str, Field(max_length=317, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+        str,
+        Field(
+            max_length=317,
+            pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        ),
     ] = Field(description="The extended resource by which pods ask for its chips, such as nvidia.com/gpu.")
     chip: Chip = Field(description="The chip.")
 
@@ -130,5 +134,8 @@ class MemberCluster(Model):
     )
 
     rules: ClassVar = [
-        rule("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')", "the name must be a DNS label of at most 63 characters")
+        rule(
+            "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+            "the name must be a DNS label of at most 63 characters",
+        )
     ]

@@ -15,12 +15,16 @@ AbsolutePath = Annotated[str, Field(max_length=512, pattern=r"^/")]
 class HuggingFace(Model):
     """Weights from a Hugging Face repository, downloaded by each engine."""
 
-    repo: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="The repository, such as org/model.")
+    repo: Annotated[str, Field(min_length=1, max_length=256)] = Field(
+        description="The repository, such as org/model."
+    )
     revision: Annotated[str, Field(max_length=256)] = Field(
-        default="", description="Commit, tag or branch; empty is the default branch. Pin a commit in production."
+        default="",
+        description="Commit, tag or branch; empty is the default branch. Pin a commit in production.",
     )
     token_secret_ref: KeySelector | None = Field(
-        default=None, description="Access token, in a Secret of this namespace in every member of the deployment."
+        default=None,
+        description="Access token, in a Secret of this namespace in every member of the deployment.",
     )
 
 
@@ -50,7 +54,8 @@ class ModelSource(Model):
 
     rules: ClassVar = [
         rule(
-            "[has(self.huggingFace), has(self.persistentVolumeClaim), has(self.image)].filter(x, x).size() == 1",
+            "[has(self.huggingFace), has(self.persistentVolumeClaim), has(self.image)]"
+            ".filter(set, set).size() == 1",
             "set exactly one of huggingFace, persistentVolumeClaim and image",
         )
     ]
@@ -69,7 +74,9 @@ class ServedModel(Model):
         description="What clients send as `model`."
     )
     source: ModelSource = Field(description="Where the weights come from.")
-    max_model_len: int = Field(default=4096, ge=1, description="The longest prompt with its answer, in tokens.")
+    max_model_len: int = Field(
+        default=4096, ge=1, description="The longest prompt with its answer, in tokens."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format of weights and activations; auto is the model's own."
     )
@@ -79,10 +86,18 @@ class ServedModel(Model):
 class Engine(Model):
     """What all engines share."""
 
-    image: Image | None = Field(default=None, description="The engine image; empty is the operator's default.")
+    image: Image | None = Field(
+        default=None, description="The engine image; empty is the operator's default."
+    )
     image_pull_policy: PullPolicy = Field(default="IfNotPresent", description="When nodes pull the image.")
     args: Args = Field(default=[], description="vLLM arguments, after the operator's own, so that they win.")
     env: Env = Field(default=[], description="Variables of the engines' environment.")
+    startup_timeout_seconds: int = Field(
+        default=600,
+        ge=10,
+        le=86400,
+        description="How long an engine may take to load its weights before it is started again.",
+    )
 
 
 class RoleEngine(Model):
@@ -180,7 +195,9 @@ class Router(Model):
     """The routers: the front one at the prefill site, the main one at each main-decode site."""
 
     replicas: Replicas = Field(default=1, description="Pods of each router.")
-    image: Image | None = Field(default=None, description="The router image; empty is the operator's default.")
+    image: Image | None = Field(
+        default=None, description="The router image; empty is the operator's default."
+    )
     image_pull_policy: PullPolicy = Field(default="IfNotPresent", description="When nodes pull the image.")
     resources: Resources = Field(
         default=Resources(requests={"cpu": "100m", "memory": "160Mi"}, limits={"memory": "512Mi"}),
@@ -214,7 +231,9 @@ class Routing(Model):
         description="How relay decode hands over: all tokens at once, or in batches while it goes on.",
     )
 
-    rules: ClassVar = [rule("self.handoff == 'OneShot'", "routing.handoff CatchUp is not built yet; use OneShot")]
+    rules: ClassVar = [
+        rule("self.handoff == 'OneShot'", "routing.handoff CatchUp is not built yet; use OneShot")
+    ]
 
 
 class PDDDeploymentSpec(Model):
@@ -298,8 +317,8 @@ class PDDDeployment(Model):
     rules: ClassVar = [
         rule(
             "self.metadata.name.size() <= 50 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "the name must be a DNS label of at most 50 characters that starts with a letter: it prefixes the "
-            "names of Services",
+            "the name must be a DNS label of at most 50 characters that starts with a letter: it prefixes "
+            "the names of Services",
         )
     ]
 
@@ -309,4 +328,12 @@ class PDDDeployment(Model):
         return self.spec.main_decode.placements[0]
 
 
-__all__ = ["PDDDeployment", "PDDDeploymentSpec", "PDDDeploymentStatus", "Quantity", "Role", "RoleStatus", "Summary"]
+__all__ = [
+    "PDDDeployment",
+    "PDDDeploymentSpec",
+    "PDDDeploymentStatus",
+    "Quantity",
+    "Role",
+    "RoleStatus",
+    "Summary",
+]

@@ -11,7 +11,7 @@ Quantity = Annotated[
     Field(
         json_schema_extra={
             "x-kubernetes-int-or-string": True,
-            "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+            "pattern": r"^[0-9]+(\.[0-9]+)?([munkMGTPE]|[KMGTPE]i|[eE][0-9]+)?$",
         }
     ),
 ]

@@ -11,8 +11,8 @@ Schema = dict[str, Any]
 
 _KEPT = (
     "description", "type", "format", "enum", "default", "pattern", "minimum", "maximum", "minLength",
-    "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "required", "x-kubernetes-list-type",
-    "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string",
+    "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "required",
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string",
 )  # fmt: skip
 
 

@@ -4,7 +4,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pdd_operator.api.base import API_VERSION, Conditions, Duration, Metadata, Model, Name, Price, listed_by, rule
+from pdd_operator.api.base import (
+    API_VERSION,
+    Conditions,
+    Duration,
+    Metadata,
+    Model,
+    Name,
+    Price,
+    listed_by,
+    rule,
+)
 
 
 class LinkEnd(Model):

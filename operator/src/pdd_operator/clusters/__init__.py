@@ -1,0 +1,1 @@
+"""Members: how each is reached, and what happens when it is not."""

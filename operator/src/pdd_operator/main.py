@@ -1,0 +1,29 @@
+"""`pdd-operator`: runs until it is told to stop."""
+
+import os
+import sys
+
+import kopf
+
+from pdd_operator.logs import configure_logging
+
+HEALTH_PORT = 8080
+
+
+def main() -> int:
+    """Entry point."""
+    configure_logging()
+    from pdd_operator import handlers  # noqa: F401, PLC0415 registers with kopf
+
+    port = os.environ.get("PDD_HEALTH_PORT", str(HEALTH_PORT))
+    kopf.run(
+        clusterwide=True,
+        standalone=True,
+        liveness_endpoint=f"http://0.0.0.0:{port}/healthz",
+        memo=kopf.Memo(),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

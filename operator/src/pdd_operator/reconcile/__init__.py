@@ -1,0 +1,1 @@
+"""One module a kind: observe, decide, act, write the status."""

@@ -1,0 +1,47 @@
+"""What stands in the way of pods: the scheduler's word, and the kubelet's."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pdd_operator.desired.labels import COMPONENT_LABEL, Manifest
+
+_STARTING = {"ContainerCreating", "PodInitializing"}
+
+
+def living(pods: Iterable[Manifest]) -> list[Manifest]:
+    """Pods that are neither finished nor on their way out."""
+    return [
+        pod
+        for pod in pods
+        if not pod["metadata"].get("deletionTimestamp")
+        and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+    ]
+
+
+def component(pod: Manifest) -> str:
+    """The role of a pod."""
+    return str((pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, ""))
+
+
+def unschedulable(pods: Iterable[Manifest]) -> str | None:
+    """The scheduler's message about the first pod (by name) that it found no node for."""
+    for pod in _by_name(pods):
+        for condition in pod.get("status", {}).get("conditions") or []:
+            if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+                return f"pod {pod['metadata']['name']}: {condition.get('message', 'no node fits')}"
+    return None
+
+
+def trouble(pods: Iterable[Manifest]) -> str | None:
+    """Why the first pod (by name) in trouble does not start, in the kubelet's words."""
+    for pod in _by_name(pods):
+        for container in pod.get("status", {}).get("containerStatuses") or []:
+            waiting: dict[str, Any] = (container.get("state") or {}).get("waiting") or {}
+            reason = waiting.get("reason")
+            if reason and reason not in _STARTING:
+                return f"pod {pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".rstrip(": ")
+    return None
+
+
+def _by_name(pods: Iterable[Manifest]) -> Iterator[Manifest]:
+    return iter(sorted(pods, key=lambda pod: str(pod["metadata"]["name"])))

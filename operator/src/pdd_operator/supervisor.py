@@ -1,0 +1,87 @@
+"""The running operator: puts hub, members, loops and reconcilers together."""
+
+from collections.abc import Awaitable, Callable
+
+from pdd_operator.clusters.credentials import own_client
+from pdd_operator.clusters.kinds import MEMBER_CLUSTER, PDD_DEPLOYMENT, WAN_LINK, Kind
+from pdd_operator.clusters.registry import Registry
+from pdd_operator.clusters.session import Object, Session
+from pdd_operator.context import Context
+from pdd_operator.desired.labels import INSTANCE_LABEL
+from pdd_operator.loops import Key, Loops
+from pdd_operator.reconcile.deployment import reconcile_deployment
+from pdd_operator.reconcile.link import LinkReconciler
+from pdd_operator.reconcile.member import reconcile_member
+from pdd_operator.settings import Settings
+
+_Version = tuple[object, ...]
+
+
+class Supervisor:
+    """Takes events of the hub and of the members, and wakes loops."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._versions: dict[Key, _Version] = {}
+
+    @classmethod
+    async def start(cls, settings: Settings) -> "Supervisor":
+        """Connect to the hub. Loops start with the first events."""
+        hub = Session("hub", await own_client())
+
+        async def visit(key: Key) -> float | None:
+            return await reconcilers[key.kind](key)
+
+        loops = Loops(visit)
+        context = Context(
+            hub=hub,
+            members=Registry(
+                hub=hub,
+                node_changed=lambda member: loops.wake(MEMBER_CLUSTER.kind, member),
+                object_changed=lambda namespace, found: loops.wake(
+                    PDD_DEPLOYMENT.kind, _instance(found), namespace
+                ),
+            ),
+            loops=loops,
+            settings=settings,
+        )
+        reconcilers: dict[str, Callable[[Key], Awaitable[float | None]]] = {
+            MEMBER_CLUSTER.kind: lambda key: reconcile_member(context, key),
+            WAN_LINK.kind: LinkReconciler(context),
+            PDD_DEPLOYMENT.kind: lambda key: reconcile_deployment(context, key),
+        }
+        return cls(context)
+
+    async def stop(self) -> None:
+        """Stop all loops and close all connections."""
+        await self._context.loops.close()
+        await self._context.members.close()
+        await self._context.hub.close()
+
+    def changed(self, kind: Kind, event: str | None, found: Object) -> None:
+        """An object of the hub was listed, added, changed or deleted.
+
+        Changes of status and annotations, the operator's own writes among them, wake nobody.
+        """
+        about = found["metadata"]
+        key = Key(kind.kind, about["name"], about.get("namespace", ""))
+        version = about["uid"], about["generation"], about.get("deletionTimestamp")
+        if event == "MODIFIED" and self._versions.get(key) == version:
+            return
+        self._versions[key] = version
+        if event == "DELETED":
+            del self._versions[key]
+        self._context.loops.start(key)
+        if kind is WAN_LINK:
+            self._context.loops.wake(PDD_DEPLOYMENT.kind)
+
+    def overdue(self) -> list[str]:
+        """Objects whose loop hangs."""
+        return self._context.loops.overdue()
+
+
+def _instance(found: Object | None) -> str | None:
+    """The PDDDeployment that an object in a member belongs to; None stands for any."""
+    if found is None:
+        return None
+    return (found["metadata"].get("labels") or {}).get(INSTANCE_LABEL)
