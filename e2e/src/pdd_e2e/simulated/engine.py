@@ -175,9 +175,7 @@ class SimulatedRenderer:
             async for message in socket:
                 delta = orjson.loads(message.data)
                 text = "".join(f" {token}" for token in delta["token_ids"])
-                await socket.send_json(
-                    {"text": text, "finish_reason": delta["finish_reason"], "stop_reason": None}
-                )
+                await socket.send_json({"text": text, "finish_reason": delta["finish_reason"], "stop_reason": None})
         finally:
             self.open_sockets -= 1
         return socket

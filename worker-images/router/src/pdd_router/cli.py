@@ -40,9 +40,7 @@ def main() -> int:
     return 0
 
 
-def _application(
-    path: Path, config: FrontConfig | MainConfig
-) -> AbstractAsyncContextManager[web.Application]:
+def _application(path: Path, config: FrontConfig | MainConfig) -> AbstractAsyncContextManager[web.Application]:
     if isinstance(config, FrontConfig):
         return front.serving(ConfigWatch(path, config))
     return main_site.serving(ConfigWatch(path, config))

@@ -8,17 +8,11 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 REQUESTS = Counter("pdd_requests", "Requests ended", ["route", "pipeline", "outcome"])
 PROMPT_TOKENS = Counter("pdd_prompt_tokens", "Prompt tokens of ended requests")
 CACHED_TOKENS = Counter("pdd_cached_tokens", "Prompt tokens found in the prefix cache", ["role"])
-OUTPUT_TOKENS = Counter(
-    "pdd_output_tokens", "Output tokens by who decoded them (relay-decode: eager)", ["role"]
-)
+OUTPUT_TOKENS = Counter("pdd_output_tokens", "Output tokens by who decoded them (relay-decode: eager)", ["role"])
 LINE_BYTES = Counter("pdd_line_kv_bytes", "KV cache bytes that MD asked for over the line, without headers")
-TTFT = Histogram(
-    "pdd_time_to_first_token_seconds", "Request in to first token out", ["pipeline"], buckets=_SECONDS
-)
+TTFT = Histogram("pdd_time_to_first_token_seconds", "Request in to first token out", ["pipeline"], buckets=_SECONDS)
 PREFILL = Histogram(
     "pdd_prefill_seconds", "Request in to prefill done, rendering included", ["pipeline"], buckets=_SECONDS
 )
-TRANSFER = Histogram(
-    "pdd_transfer_seconds", "KV cache over the line, asked to there", ["pipeline"], buckets=_SECONDS
-)
+TRANSFER = Histogram("pdd_transfer_seconds", "KV cache over the line, asked to there", ["pipeline"], buckets=_SECONDS)
 HANDOFF = Histogram("pdd_handoff_seconds", "Cut of RLD to first token of MD", ["pipeline"], buckets=_SECONDS)

@@ -60,9 +60,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     monkeypatch.setattr("pdd_router.engines.discovery.Discovery.run", nothing_to_discover)
     async with AsyncExitStack() as stack:
 
-        async def begin(
-            *, tolerated_wait_millis: int = 0, overrides: str = "Allowed", **changes: Any
-        ) -> TwoSites:
+        async def begin(*, tolerated_wait_millis: int = 0, overrides: str = "Allowed", **changes: Any) -> TwoSites:
             sites = TwoSites(
                 SimulatedEngine("prefill", **changes.get("prefill", {})),
                 SimulatedEngine("relay-decode", **changes.get("relay", {})),
@@ -76,9 +74,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
             local = await stack.enter_async_context(local_session())
             line = await stack.enter_async_context(line_session())
             common = {"deployment": "d", "namespace": "n", "model": "m"}
-            main_config = MainConfig(
-                mode="main", site="site-b", services=MainServices(main_decode="md"), **common
-            )
+            main_config = MainConfig(mode="main", site="site-b", services=MainServices(main_decode="md"), **common)
             main = Main(ConfigWatch(Path("unused"), main_config), local)
             main._engines.update([Endpoint("md-0", where["main"])])
             await stack.enter_async_context(running(main.background()))

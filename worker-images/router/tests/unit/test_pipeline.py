@@ -59,6 +59,4 @@ def test_nothing_to_send_takes_no_time() -> None:
 
 
 def test_a_transfer_takes_a_round_trip_and_the_bytes() -> None:
-    assert transfer_seconds(
-        12_500_000, bits_per_second=100_000_000, round_trip_seconds=0.02
-    ) == pytest.approx(1.02)
+    assert transfer_seconds(12_500_000, bits_per_second=100_000_000, round_trip_seconds=0.02) == pytest.approx(1.02)

@@ -149,9 +149,7 @@ class Engine:
                     timeout=timeouts.STREAM,
                 )
             try:
-                yield Forwarded(
-                    response.status, response.headers["Content-Type"], chunks(self.name, response)
-                )
+                yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
             finally:
                 response.close()
         finally:

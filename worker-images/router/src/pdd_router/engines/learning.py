@@ -20,9 +20,7 @@ async def keep_learning(pools: Sequence[EnginePool]) -> None:
                 try:
                     await engine.learn()
                 except ApiError as error:
-                    _LOG.warning(
-                        "engine tells no facts", role=pool.role, engine=engine.name, error=error.message
-                    )
+                    _LOG.warning("engine tells no facts", role=pool.role, engine=engine.name, error=error.message)
                 else:
                     _LOG.info("engine", role=pool.role, engine=engine.name, facts=engine.facts)
         await asyncio.sleep(_EVERY_SECONDS)

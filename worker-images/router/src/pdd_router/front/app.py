@@ -77,9 +77,7 @@ class Front:
     def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handler(http: web.Request) -> web.StreamResponse:
             config = self._watch.current
-            record = Record(
-                request_id=http.headers.get("X-Request-Id") or uuid4().hex, route=route, stream=False
-            )
+            record = Record(request_id=http.headers.get("X-Request-Id") or uuid4().hex, route=route, stream=False)
             out = Outbound(http, record)
             status, outcome = 499, "client left"
             try:
@@ -142,11 +140,7 @@ async def _errors_in_api_format(request: web.Request, handler: Handler) -> web.S
         if refusal.status < 400:
             raise
         kind = "NotFoundError" if refusal.status == 404 else "BadRequestError"
-        what = (
-            f"{request.method} {request.path} is not served here"
-            if refusal.status in (404, 405)
-            else refusal.reason
-        )
+        what = f"{request.method} {request.path} is not served here" if refusal.status in (404, 405) else refusal.reason
         return web.json_response(ApiError(refusal.status, what, kind=kind).body(), status=refusal.status)
 
 

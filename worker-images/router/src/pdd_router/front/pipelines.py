@@ -205,9 +205,7 @@ async def _lease(engine: Engine, rendered: Rendered, request_id: str) -> Prefill
         cache_salt=rendered.cache_salt,
     )
     if generated.kv_transfer_params is None:
-        raise UpstreamError(
-            engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?"
-        )
+        raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
     return Prefilled(engine, generated.kv_transfer_params, generated.cached_tokens)
 
 

@@ -29,9 +29,7 @@ class ClientRequest:
     trace: bool
 
 
-def parse(
-    route: Route, raw: bytes, headers: CIMultiDictProxy[str], *, overrides_allowed: bool
-) -> ClientRequest:
+def parse(route: Route, raw: bytes, headers: CIMultiDictProxy[str], *, overrides_allowed: bool) -> ClientRequest:
     """Raises ApiError 400 for what no engine could answer either, 403 for overrides that are not allowed."""
     try:
         body = orjson.loads(raw)

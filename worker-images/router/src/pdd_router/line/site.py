@@ -124,9 +124,7 @@ class Site:
 
     def _url(self, path: str) -> str:
         if not self.known.addresses:
-            raise UnavailableError(
-                f"site {self.name} has no address yet; see the deployment's condition LinkReady"
-            )
+            raise UnavailableError(f"site {self.name} has no address yet; see the deployment's condition LinkReady")
         addresses = self.known.addresses
         return f"http://{addresses[self._address % len(addresses)]}{path}"
 

@@ -38,9 +38,7 @@ class Sites:
         """The site for the next request. Raises UnavailableError when none answers."""
         if not self.reachable:
             names = ", ".join(self._sites) or "none is configured"
-            raise UnavailableError(
-                f"no main-decode site answers ({names}): see condition Reachable of the WANLink"
-            )
+            raise UnavailableError(f"no main-decode site answers ({names}): see condition Reachable of the WANLink")
         return self.reachable[0]
 
     async def ping_all(self) -> None:
@@ -75,9 +73,7 @@ def _telemetry(site: Site, now: float) -> dict[str, Any]:
         "link": site.known.link,
         "peer": site.name,
         "reachable": trips.reachable(now),
-        "rttMicros": None
-        if p50 is None or p99 is None
-        else {"p50": round(p50 * 1e6), "p99": round(p99 * 1e6)},
+        "rttMicros": None if p50 is None or p99 is None else {"p50": round(p50 * 1e6), "p99": round(p99 * 1e6)},
         "samples": len(trips),
         "lastProbeAgeMillis": None if age is None else round(age * 1e3),
     }

@@ -68,9 +68,7 @@ class Main:
             cache_salt=body["cache_salt"],
         )
         hit = (generated.kv_transfer_params or {}).get("pdd_local_cached_tokens")
-        return web.json_response(
-            {"engine": engine.name, "cached_tokens": hit, "seconds": perf_counter() - start}
-        )
+        return web.json_response({"engine": engine.name, "cached_tokens": hit, "seconds": perf_counter() - start})
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         body = orjson.loads(await http.read())
@@ -123,9 +121,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except ApiError as error:
-        return web.Response(
-            body=orjson.dumps(error.body()), status=error.status, content_type="application/json"
-        )
+        return web.Response(body=orjson.dumps(error.body()), status=error.status, content_type="application/json")
 
 
 @asynccontextmanager
