@@ -1,0 +1,61 @@
+"""The two clusters with PDD installed, and the deployments the proofs share: each started once, when first needed."""
+
+from collections.abc import Iterator
+
+import pytest
+from openai import OpenAI
+
+from pdd_e2e import client, deployments, environment, install, running
+from pdd_e2e.environment import Images, Sites
+from pdd_e2e.reference import reference
+
+# Order of files: all proofs on the tiny model before those on the real one, so that only one set of engines runs.
+ORDER = ["test_traces", "test_tokens", "test_sessions", "test_placement", "test_convergence", "test_real_model"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if item.path.parent.name == "tests" and item.path.parent.parent.name == "e2e"]
+    ranked = sorted(here, key=lambda item: ORDER.index(item.path.stem) if item.path.stem in ORDER else len(ORDER))
+    for place, item in zip([items.index(item) for item in here], ranked, strict=True):
+        items[place] = item
+
+
+@pytest.fixture(scope="session")
+def images() -> Images:
+    return environment.images()
+
+
+@pytest.fixture(scope="session")
+def sites(images: Images) -> Sites:
+    found = environment.sites()
+    install.install(found, images)
+    return found
+
+
+@pytest.fixture(scope="session")
+def tiny(sites: Sites, images: Images) -> Iterator[OpenAI]:
+    """The tiny model through the whole product. Stays up afterwards: the next run starts in seconds."""
+    for other in sites.a.list(running.KIND, "-n", deployments.NAMESPACE):
+        if other["metadata"]["name"] != "tiny":
+            sites.a.delete(running.KIND, other["metadata"]["name"], deployments.NAMESPACE)
+    sites.a.apply(deployments.tiny(images))
+    running.wait_ready(sites.a, "tiny", print)
+    with running.endpoint(sites, "tiny") as url:
+        yield client.connect(url)
+
+
+@pytest.fixture(scope="session")
+def alone(sites: Sites, images: Images) -> Iterator[OpenAI]:
+    """One engine alone with the tiny model: what is right."""
+    with reference(sites.a, images.engine, "/models/tiny", "tiny") as url:
+        yield client.connect(url)
+
+
+@pytest.fixture(scope="session")
+def real(sites: Sites, images: Images) -> Iterator[OpenAI]:
+    """The demo's deployment, in place of the tiny one."""
+    sites.a.delete(running.KIND, "tiny", deployments.NAMESPACE)
+    sites.a.apply(deployments.assistant(images))
+    running.wait_ready(sites.a, "assistant", print)
+    with running.endpoint(sites, "assistant") as url:
+        yield client.connect(url)

@@ -1,0 +1,120 @@
+"""The operator follows what is asked for, survives its own death, and leaves nothing behind."""
+
+import random
+import time
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from pdd_e2e import deployments, running
+from pdd_e2e.client import complete
+from pdd_e2e.environment import Images, Sites
+from pdd_e2e.install import SYSTEM
+from pdd_e2e.kube import condition, kill_container, wait_for
+from pdd_e2e.prompts import prompt
+
+pytestmark = pytest.mark.e2e
+
+
+def set_replicas(sites: Sites, **roles: int) -> None:
+    """Of the parts that start quickly: an engine takes minutes on two cores."""
+    patch = "{" + ",".join(f'"{role}":{{"replicas":{count}}}' for role, count in roles.items()) + "}"
+    sites.a.kubectl("-n", "llm", "patch", running.KIND, "tiny", "--type=merge", "-p", f'{{"spec":{patch}}}')
+
+
+def ready_pods(sites: Sites, component: str) -> int:
+    cluster = sites.b if component == "main-router" else sites.a
+    return sum(
+        condition(pod, "Ready")["status"] == "True" and "deletionTimestamp" not in pod["metadata"]
+        for pod in running.pods(cluster, "tiny", component)
+    )
+
+
+def wait_for_pods(sites: Sites, component: str, count: int) -> None:
+    wait_for(
+        f"{count} {component} pods",
+        lambda: ready_pods(sites, component) == count,
+        seconds=120,
+        otherwise=lambda: running.state(sites.a.get(running.KIND, "tiny", "llm")),
+    )
+
+
+def test_a_changed_replica_count_is_followed(sites: Sites, tiny: OpenAI) -> None:
+    set_replicas(sites, router=2)
+    wait_for_pods(sites, "front-router", 2)
+    wait_for_pods(sites, "main-router", 2)
+    set_replicas(sites, router=1)
+    wait_for_pods(sites, "front-router", 1)
+    wait_for_pods(sites, "main-router", 1)
+    status = running.wait_ready(sites.a, "tiny")["status"]
+    assert {role["name"]: role["ready"] for role in status["roles"]}["front-router"] == 1
+
+
+def test_at_rest_nothing_is_written(sites: Sites, tiny: OpenAI) -> None:
+    def versions() -> dict[str, Any]:
+        found = [sites.a.get(running.KIND, "tiny", "llm")]
+        found += sites.a.list("memberclusters,wanlinks")
+        for cluster in sites.both:
+            found += cluster.list("deployments,services,configmaps,roles", "-n", "llm")
+        return {f"{f['kind']}/{f['metadata']['uid']}": f["metadata"]["resourceVersion"] for f in found}
+
+    running.wait_ready(sites.a, "tiny")
+    time.sleep(35)  # past the last rounded figure of what went before
+    before = versions()
+    time.sleep(30)
+    assert versions() == before
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_the_operator_killed_at_a_random_moment_converges(sites: Sites, tiny: OpenAI, round_: int) -> None:
+    [pod] = sites.a.list("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pdd-operator")
+    restarts = pod["status"]["containerStatuses"][0]["restartCount"]
+    wanted = 2 if ready_pods(sites, "front-router") == 1 else 1
+    set_replicas(sites, router=wanted)
+    time.sleep(random.uniform(0, 1.5))
+    kill_container(pod)
+    wait_for_pods(sites, "front-router", wanted)
+    wait_for_pods(sites, "main-router", wanted)
+    [pod] = sites.a.list("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pdd-operator")
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
+    running.wait_ready(sites.a, "tiny")
+
+
+def test_a_route_around_the_operator_stays_open(sites: Sites, tiny: OpenAI) -> None:
+    """The data plane goes on while the operator is away."""
+    sites.a.kubectl("-n", SYSTEM, "scale", "deployment", "pdd-operator", "--replicas=0")
+    try:
+        answer = complete(tiny, "tiny", prompt(300, seed=31), max_tokens=8)
+        assert len(answer.token_ids) == 8
+    finally:
+        sites.a.kubectl("-n", SYSTEM, "scale", "deployment", "pdd-operator", "--replicas=1")
+
+
+def test_deletion_leaves_nothing(sites: Sites, images: Images, tiny: OpenAI) -> None:
+    """Of a second deployment, whose engines never need to start: they ask for a chip that nobody has."""
+    manifest = deployments.tiny(images)
+    manifest["metadata"]["name"] = "shortlived"
+    manifest["spec"]["model"]["name"] = "shortlived"
+    for role in (manifest["spec"]["prefill"], manifest["spec"]["relayDecode"]):
+        role["parallelism"] = {"tensor": 64}
+    manifest["spec"]["mainDecode"]["placements"][0]["parallelism"] = {"tensor": 64}
+    sites.a.apply(manifest)
+    made = sites.a.get(running.KIND, "shortlived", "llm")
+    uid = made["metadata"]["uid"]
+    for cluster in sites.both:
+        wait_for("objects in both members", lambda c=cluster: running.objects(c, uid) or None, seconds=60)  # type: ignore[misc]
+
+    def unschedulable() -> bool:
+        found = condition(sites.a.get(running.KIND, "shortlived", "llm"), "Scheduled")
+        return found["status"] == "False" and "example.com/chip-" in found["message"]
+
+    wait_for("Scheduled=False that names the missing chip", unschedulable, seconds=60)
+    sites.a.delete(running.KIND, "shortlived", "llm")
+    for cluster in sites.both:
+        wait_for(
+            f"{cluster.name} to be empty of it",
+            lambda c=cluster: not running.objects(c, uid),  # type: ignore[misc]
+            seconds=60,
+            otherwise=lambda c=cluster: str(running.objects(c, uid)),  # type: ignore[misc]
+        )

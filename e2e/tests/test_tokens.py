@@ -1,0 +1,99 @@
+"""Right tokens: what comes through P, RLD and MD in two clusters is what one engine alone says, token by token."""
+
+from collections import Counter
+
+import pytest
+from openai import OpenAI
+
+from pdd_e2e.client import Pipeline, chat, complete
+from pdd_e2e.environment import Images, Sites
+from pdd_e2e.prompts import prompt
+
+pytestmark = pytest.mark.e2e
+
+# Around block boundaries (32), a few long ones; 34 lengths x 2 pipelines = 68 requests.
+LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 95, 96, 97, 128, 150, 200, 255, 256, 257, 300, 350, 400, 450, 511, 512, 513]
+LENGTHS += [600, 700, 800, 900, 1000, 1200, 1500, 2000, 2500, 3000]
+OUTPUT = 48
+
+eager: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_every_token_is_a_single_engines(tiny: OpenAI, alone: OpenAI, length: int, pipeline: Pipeline) -> None:
+    ids = prompt(length, seed=1 if pipeline == "P-MD" else 2)
+    right = complete(alone, "tiny", ids, max_tokens=OUTPUT, trace=False)
+    answer = complete(tiny, "tiny", ids, max_tokens=OUTPUT, pipeline=pipeline)
+    assert answer.token_ids == right.token_ids
+    assert answer.text == right.text
+    assert answer.finish_reason == right.finish_reason
+    assert answer.trace["pipeline"] == pipeline
+    eager["requests"] += answer.trace["eager_tokens"] > 0
+    eager["handed over"] += 0 < answer.trace["eager_tokens"] < OUTPUT
+
+
+def test_the_relay_was_really_used(tiny: OpenAI) -> None:
+    """Above, RLD and MD both spoke in most of the forced relay requests: otherwise nothing was proven."""
+    if not eager["requests"]:
+        pytest.skip("the token tests did not run in this session")
+    assert eager["handed over"] >= len(LENGTHS) // 2, eager
+
+
+@pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
+def test_chat_is_a_single_engines(tiny: OpenAI, alone: OpenAI, pipeline: Pipeline) -> None:
+    text = " ".join(f"word{n}" for n in range(150))
+    answer = chat(tiny, "tiny", [{"role": "user", "content": text}], max_tokens=OUTPUT, pipeline=pipeline)
+    right = chat(alone, "tiny", [{"role": "user", "content": text}], max_tokens=OUTPUT)
+    assert answer.token_ids == right.token_ids
+    assert answer.text == right.text
+    assert answer.usage
+    assert right.usage
+    assert answer.usage["completion_tokens"] == right.usage["completion_tokens"] == OUTPUT
+    assert answer.usage["prompt_tokens"] == right.usage["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": 2, "temperature": 1.0, "seed": 3},
+        {"logprobs": True, "top_logprobs": 2},
+        {"stop": ["e"]},
+        {"presence_penalty": 0.5},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "none"},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_other_features_go_to_one_engine(tiny: OpenAI, alone: OpenAI, more: dict[str, object]) -> None:
+    body = {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 16, "temperature": 0} | more
+    answer, right = (c.chat.completions.create(model="tiny", **body) for c in (tiny, alone))  # type: ignore[call-overload]
+    if "seed" in more:  # the CPU runner does not repeat a seed
+        assert len(answer.choices) == len(right.choices) == 2
+        return
+    assert answer.choices[0].message == right.choices[0].message
+    assert answer.choices[0].finish_reason == right.choices[0].finish_reason
+    assert answer.choices[0].logprobs == right.choices[0].logprobs
+
+
+def test_the_first_chunk_leaves_with_the_first_token(tiny: OpenAI) -> None:
+    """It does not wait for the transfer: 3,000 tokens need some time on the line."""
+    answer = complete(tiny, "tiny", prompt(3000, seed=9), max_tokens=OUTPUT, pipeline="P-RLD-MD")
+    seconds = answer.trace["seconds"]
+    assert answer.pieces[0].by == "RLD"
+    assert seconds["ttft"] < seconds["transfer_began"] + seconds["transfer"]
+
+
+def test_what_vllm_refuses_is_refused_in_its_words(sites: Sites, tiny: OpenAI, alone: OpenAI, images: Images) -> None:
+    import openai  # noqa: PLC0415
+
+    for body in (
+        {"model": "tiny", "prompt": "x", "max_tokens": -1},
+        {"model": "other", "prompt": "x"},
+        {"model": "tiny", "prompt": prompt(5000, seed=0)},
+    ):
+        said = []
+        for c in (tiny, alone):
+            with pytest.raises(openai.APIStatusError) as caught:
+                c.completions.create(**body)  # type: ignore[call-overload]
+            said.append((caught.value.status_code, caught.value.body))
+        assert said[0] == said[1]
