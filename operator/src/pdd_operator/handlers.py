@@ -5,7 +5,9 @@ from typing import Any
 import kopf
 
 from pdd_operator.api.base import GROUP, VERSION
+from pdd_operator.clusters.credentials import own_client
 from pdd_operator.clusters.kinds import MEMBER_CLUSTER, PDD_DEPLOYMENT, WAN_LINK
+from pdd_operator.clusters.session import Session
 from pdd_operator.settings import Settings
 from pdd_operator.supervisor import Supervisor
 
@@ -24,7 +26,7 @@ async def startup(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.networking.connect_timeout = 5
     settings.watching.connect_timeout = 5
     settings.process.ultimate_exiting_timeout = 20
-    memo.supervisor = await Supervisor.start(Settings.from_environment())
+    memo.supervisor = Supervisor(Session("hub", await own_client()), Settings.from_environment())
 
 
 @kopf.on.cleanup()

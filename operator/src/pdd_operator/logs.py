@@ -23,4 +23,5 @@ def configure_logging() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for noisy in ("aiohttp.access", "kopf.objects"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

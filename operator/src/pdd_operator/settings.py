@@ -16,7 +16,5 @@ class Settings:
     def from_environment(cls) -> "Settings":
         """`PDD_ENGINE_IMAGE` and `PDD_ROUTER_IMAGE`."""
         return cls(
-            images=Images(
-                engine=os.environ.get("PDD_ENGINE_IMAGE", ""), router=os.environ.get("PDD_ROUTER_IMAGE", "")
-            )
+            images=Images(engine=os.environ.get("PDD_ENGINE_IMAGE", ""), router=os.environ.get("PDD_ROUTER_IMAGE", ""))
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 
-from pdd_operator.clusters.credentials import own_client
 from pdd_operator.clusters.kinds import MEMBER_CLUSTER, PDD_DEPLOYMENT, WAN_LINK, Kind
 from pdd_operator.clusters.registry import Registry
 from pdd_operator.clusters.session import Object, Session
@@ -20,43 +19,34 @@ _Version = tuple[object, ...]
 class Supervisor:
     """Takes events of the hub and of the members, and wakes loops."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._versions: dict[Key, _Version] = {}
-
-    @classmethod
-    async def start(cls, settings: Settings) -> "Supervisor":
-        """Connect to the hub. Loops start with the first events."""
-        hub = Session("hub", await own_client())
-
-        async def visit(key: Key) -> float | None:
-            return await reconcilers[key.kind](key)
-
-        loops = Loops(visit)
-        context = Context(
+    def __init__(self, hub: Session, settings: Settings) -> None:
+        loops = Loops(self.visit)
+        self.context = Context(
             hub=hub,
             members=Registry(
                 hub=hub,
                 node_changed=lambda member: loops.wake(MEMBER_CLUSTER.kind, member),
-                object_changed=lambda namespace, found: loops.wake(
-                    PDD_DEPLOYMENT.kind, _instance(found), namespace
-                ),
+                object_changed=lambda namespace, found: loops.wake(PDD_DEPLOYMENT.kind, _instance(found), namespace),
             ),
             loops=loops,
             settings=settings,
         )
-        reconcilers: dict[str, Callable[[Key], Awaitable[float | None]]] = {
-            MEMBER_CLUSTER.kind: lambda key: reconcile_member(context, key),
-            WAN_LINK.kind: LinkReconciler(context),
-            PDD_DEPLOYMENT.kind: lambda key: reconcile_deployment(context, key),
+        self._reconcilers: dict[str, Callable[[Context, Key], Awaitable[float | None]]] = {
+            MEMBER_CLUSTER.kind: reconcile_member,
+            WAN_LINK.kind: LinkReconciler(),
+            PDD_DEPLOYMENT.kind: reconcile_deployment,
         }
-        return cls(context)
+        self._versions: dict[Key, _Version] = {}
+
+    async def visit(self, key: Key) -> float | None:
+        """Reconcile an object once."""
+        return await self._reconcilers[key.kind](self.context, key)
 
     async def stop(self) -> None:
         """Stop all loops and close all connections."""
-        await self._context.loops.close()
-        await self._context.members.close()
-        await self._context.hub.close()
+        await self.context.loops.close()
+        await self.context.members.close()
+        await self.context.hub.close()
 
     def changed(self, kind: Kind, event: str | None, found: Object) -> None:
         """An object of the hub was listed, added, changed or deleted.
@@ -71,13 +61,13 @@ class Supervisor:
         self._versions[key] = version
         if event == "DELETED":
             del self._versions[key]
-        self._context.loops.start(key)
+        self.context.loops.start(key)
         if kind is WAN_LINK:
-            self._context.loops.wake(PDD_DEPLOYMENT.kind)
+            self.context.loops.wake(PDD_DEPLOYMENT.kind)
 
     def overdue(self) -> list[str]:
         """Objects whose loop hangs."""
-        return self._context.loops.overdue()
+        return self.context.loops.overdue()
 
 
 def _instance(found: Object | None) -> str | None:

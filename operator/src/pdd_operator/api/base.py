@@ -57,9 +57,7 @@ class Condition(Model):
 
     type: Annotated[str, Field(max_length=64)] = Field(description="The aspect.")
     status: ConditionStatus = Field(description="True, False or Unknown.")
-    observed_generation: int = Field(
-        ge=0, description="The generation of the spec that this condition was found for."
-    )
+    observed_generation: int = Field(ge=0, description="The generation of the spec that this condition was found for.")
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When the status last changed."
     )

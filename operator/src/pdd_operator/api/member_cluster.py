@@ -72,9 +72,9 @@ class MemberClusterSpec(Model):
     kubeconfig_secret_ref: KubeconfigSecretRef | None = Field(
         default=None, description="Credentials of another cluster, in a Secret of the hub."
     )
-    node_pools: Annotated[
-        list[NodePool], Field(min_length=1, max_length=16, json_schema_extra=listed_by("name"))
-    ] = Field(description="Its chips, by pool.")
+    node_pools: Annotated[list[NodePool], Field(min_length=1, max_length=16, json_schema_extra=listed_by("name"))] = (
+        Field(description="Its chips, by pool.")
+    )
 
     rules: ClassVar = [
         rule(

@@ -15,9 +15,7 @@ AbsolutePath = Annotated[str, Field(max_length=512, pattern=r"^/")]
 class HuggingFace(Model):
     """Weights from a Hugging Face repository, downloaded by each engine."""
 
-    repo: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="The repository, such as org/model."
-    )
+    repo: Annotated[str, Field(min_length=1, max_length=256)] = Field(description="The repository, such as org/model.")
     revision: Annotated[str, Field(max_length=256)] = Field(
         default="",
         description="Commit, tag or branch; empty is the default branch. Pin a commit in production.",
@@ -54,8 +52,7 @@ class ModelSource(Model):
 
     rules: ClassVar = [
         rule(
-            "[has(self.huggingFace), has(self.persistentVolumeClaim), has(self.image)]"
-            ".filter(set, set).size() == 1",
+            "[has(self.huggingFace), has(self.persistentVolumeClaim), has(self.image)].filter(set, set).size() == 1",
             "set exactly one of huggingFace, persistentVolumeClaim and image",
         )
     ]
@@ -70,13 +67,9 @@ class KVCache(Model):
 class ServedModel(Model):
     """The model."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128)] = Field(
-        description="What clients send as `model`."
-    )
+    name: Annotated[str, Field(min_length=1, max_length=128)] = Field(description="What clients send as `model`.")
     source: ModelSource = Field(description="Where the weights come from.")
-    max_model_len: int = Field(
-        default=4096, ge=1, description="The longest prompt with its answer, in tokens."
-    )
+    max_model_len: int = Field(default=4096, ge=1, description="The longest prompt with its answer, in tokens.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format of weights and activations; auto is the model's own."
     )
@@ -86,9 +79,7 @@ class ServedModel(Model):
 class Engine(Model):
     """What all engines share."""
 
-    image: Image | None = Field(
-        default=None, description="The engine image; empty is the operator's default."
-    )
+    image: Image | None = Field(default=None, description="The engine image; empty is the operator's default.")
     image_pull_policy: PullPolicy = Field(default="IfNotPresent", description="When nodes pull the image.")
     args: Args = Field(default=[], description="vLLM arguments, after the operator's own, so that they win.")
     env: Env = Field(default=[], description="Variables of the engines' environment.")
@@ -128,15 +119,11 @@ class Role(Model):
 
     node_pool: Name = Field(description="Pool of the MemberCluster that the pods run in.")
     replicas: Replicas = Field(default=1, description="Instances.")
-    parallelism: Parallelism = Field(
-        default=Parallelism(), description="How one instance is spread over chips."
-    )
+    parallelism: Parallelism = Field(default=Parallelism(), description="How one instance is spread over chips.")
     resources: Resources = Field(
         default=Resources(), description="CPU and memory of an instance; chips come from the parallelism."
     )
-    engine: RoleEngine = Field(
-        default=RoleEngine(), description="What this role's engines add to spec.engine."
-    )
+    engine: RoleEngine = Field(default=RoleEngine(), description="What this role's engines add to spec.engine.")
 
 
 class Prefill(Role):
@@ -161,9 +148,7 @@ class RelayDecode(Role):
 
     autoscaling: RelayAutoscaling | None = Field(default=None, description="Let the operator size the pool.")
 
-    rules: ClassVar = [
-        rule("!has(self.autoscaling)", "relayDecode.autoscaling is not built yet; set replicas")
-    ]
+    rules: ClassVar = [rule("!has(self.autoscaling)", "relayDecode.autoscaling is not built yet; set replicas")]
 
 
 class Placement(Role):
@@ -195,9 +180,7 @@ class Router(Model):
     """The routers: the front one at the prefill site, the main one at each main-decode site."""
 
     replicas: Replicas = Field(default=1, description="Pods of each router.")
-    image: Image | None = Field(
-        default=None, description="The router image; empty is the operator's default."
-    )
+    image: Image | None = Field(default=None, description="The router image; empty is the operator's default.")
     image_pull_policy: PullPolicy = Field(default="IfNotPresent", description="When nodes pull the image.")
     resources: Resources = Field(
         default=Resources(requests={"cpu": "100m", "memory": "160Mi"}, limits={"memory": "512Mi"}),
@@ -231,9 +214,7 @@ class Routing(Model):
         description="How relay decode hands over: all tokens at once, or in batches while it goes on.",
     )
 
-    rules: ClassVar = [
-        rule("self.handoff == 'OneShot'", "routing.handoff CatchUp is not built yet; use OneShot")
-    ]
+    rules: ClassVar = [rule("self.handoff == 'OneShot'", "routing.handoff CatchUp is not built yet; use OneShot")]
 
 
 class PDDDeploymentSpec(Model):
@@ -247,9 +228,7 @@ class PDDDeploymentSpec(Model):
     )
     main_decode: MainDecode = Field(description="The engines that decode nearly everything.")
     router: Router = Field(default=Router(), description="The routers.")
-    renderer: Renderer = Field(
-        default=Renderer(), description="The pods that turn chats into token ids and back."
-    )
+    renderer: Renderer = Field(default=Renderer(), description="The pods that turn chats into token ids and back.")
     routing: Routing = Field(default=Routing(), description="How requests choose their way.")
     suspend: bool = Field(
         default=False, description="Scale every role to zero and free the chips, as a suspended Job does."
@@ -310,9 +289,7 @@ class PDDDeployment(Model):
     kind: Literal["PDDDeployment"] = "PDDDeployment"
     metadata: Metadata
     spec: PDDDeploymentSpec = Field(description="The deployment as wanted.")
-    status: PDDDeploymentStatus = Field(
-        default_factory=PDDDeploymentStatus, description="What was found of it."
-    )
+    status: PDDDeploymentStatus = Field(default_factory=PDDDeploymentStatus, description="What was found of it.")
 
     rules: ClassVar = [
         rule(

@@ -79,9 +79,7 @@ class EnvVar(Model):
         description="Name of the variable."
     )
     value: Annotated[str, Field(max_length=8192)] | None = Field(default=None, description="Its value.")
-    value_from: EnvSource | None = Field(
-        default=None, description="Where its value comes from, in place of value."
-    )
+    value_from: EnvSource | None = Field(default=None, description="Where its value comes from, in place of value.")
 
     rules: ClassVar = [
         rule("!(has(self.value) && has(self.valueFrom))", "set value or valueFrom, not both"),

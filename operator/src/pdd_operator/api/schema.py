@@ -45,9 +45,7 @@ def _inlined(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
         if result["default"] is None:
             del result["default"]
     if "properties" in node:
-        result["properties"] = {
-            name: _inlined(child, definitions) for name, child in node["properties"].items()
-        }
+        result["properties"] = {name: _inlined(child, definitions) for name, child in node["properties"].items()}
     if isinstance(node.get("additionalProperties"), Mapping):
         result["additionalProperties"] = _inlined(node["additionalProperties"], definitions)
     if "items" in node:

@@ -41,9 +41,9 @@ class LinkBudget(Model):
 class WANLinkSpec(Model):
     """The line as leased."""
 
-    ends: Annotated[
-        list[LinkEnd], Field(min_length=2, max_length=2, json_schema_extra=listed_by("cluster"))
-    ] = Field(description="The two clusters that it joins.")
+    ends: Annotated[list[LinkEnd], Field(min_length=2, max_length=2, json_schema_extra=listed_by("cluster"))] = Field(
+        description="The two clusters that it joins."
+    )
     mode: Literal["Routed", "WireGuard", "Delegated"] = Field(
         default="Routed",
         description="Routed: the nodes' networks already reach each other. WireGuard: the operator lays a "

@@ -79,9 +79,7 @@ def _named(document: Mapping[str, Any], section: str, name: object, inner: str) 
 def _refuse(section: Mapping[str, Any], fields: tuple[str, ...], path: str) -> None:
     for field in fields:
         if section.get(field):
-            raise BadCredentialsError(
-                f"{path}.{field} is refused: only inline credentials over verified TLS are read"
-            )
+            raise BadCredentialsError(f"{path}.{field} is refused: only inline credentials over verified TLS are read")
 
 
 def _decoded(section: Mapping[str, Any], field: str) -> str | None:

@@ -25,6 +25,7 @@ class Member:
     connected: bool = False
     met: bool = False
     """Whether its loop has come round once, so that `connected` means something."""
+    cluster_uid: str = ""
     nodes: Sequence[Node] = ()
     fingerprint: str = ""
     watches: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
@@ -73,11 +74,14 @@ class Registry:
         member.session, member.fingerprint = session, fingerprint
         name = member.name
         member.watches[""] = [
-            asyncio.create_task(
-                wake_on_change(session, NODE, "", selector="", wake=lambda _: self._node_changed(name))
-            )
+            asyncio.create_task(wake_on_change(session, NODE, "", selector="", wake=lambda _: self._node_changed(name)))
         ]
         return session
+
+    def namesake(self, member: Member, cluster_uid: str) -> str | None:
+        """Another member, of a lesser name, that is the same cluster."""
+        names = [each.name for each in self if each.cluster_uid == cluster_uid != "" and each.name < member.name]
+        return min(names, default=None)
 
     def met(self, name: str) -> bool:
         """Whether the member was tried since the operator started."""

@@ -55,9 +55,7 @@ class Session:
         """All objects, or those that the label selector chooses."""
         answer = await self._request("get", kind.path(namespace), label_selector=selector or None)
         # Items of a list carry neither kind nor apiVersion.
-        return [
-            {"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or []
-        ]
+        return [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or []]
 
     async def create(self, kind: Kind, body: Object) -> Object:
         """A new object."""
@@ -107,9 +105,7 @@ class Session:
 
     async def through_service(self, namespace: str, service: str, path: str) -> Object:
         """GET from a Service's pods, as JSON, through the API server."""
-        return await self._request(
-            "get", f"/api/v1/namespaces/{namespace}/services/{service}/proxy/{path.lstrip('/')}"
-        )
+        return await self._request("get", f"/api/v1/namespaces/{namespace}/services/{service}/proxy/{path.lstrip('/')}")
 
     async def watch(self, kind: Kind, namespace: str = "", *, selector: str = "") -> AsyncIterator[Object]:
         """The objects of the watch events from now on, until the API server ends the stream."""

@@ -32,8 +32,6 @@ def router_access(deployment: PDDDeployment, component: str) -> list[Manifest]:
             "kind": "RoleBinding",
             "metadata": about,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [
-                {"kind": "ServiceAccount", "name": name, "namespace": deployment.metadata.namespace}
-            ],
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": deployment.metadata.namespace}],
         },
     ]

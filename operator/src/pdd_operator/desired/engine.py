@@ -8,9 +8,7 @@ from pdd_operator.desired.nodes import on_pool
 from pdd_operator.desired.pods import deployment_of, service_of, service_port
 
 
-def engines(
-    deployment: PDDDeployment, *, component: str, role: Role, pool: NodePool, image: str
-) -> list[Manifest]:
+def engines(deployment: PDDDeployment, *, component: str, role: Role, pool: NodePool, image: str) -> list[Manifest]:
     """Deployment and Service of the role. A roll frees chips before it asks for new ones."""
     tensor = role.parallelism.tensor
     pod = engine_pod(

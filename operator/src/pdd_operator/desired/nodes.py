@@ -27,9 +27,7 @@ def off_pools(pools: Sequence[NodePool]) -> Manifest:
                 "preferredDuringSchedulingIgnoredDuringExecution": [
                     {
                         "weight": 100,
-                        "preference": {
-                            "matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]
-                        },
+                        "preference": {"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]},
                     }
                     for key, value in pairs
                 ]

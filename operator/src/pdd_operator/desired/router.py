@@ -22,9 +22,7 @@ CONFIG_KEY = "router.json"
 _CONFIG_MOUNT = "/etc/pdd"
 
 
-def router_deployment(
-    deployment: PDDDeployment, *, component: str, pools: Sequence[NodePool], image: str
-) -> Manifest:
+def router_deployment(deployment: PDDDeployment, *, component: str, pools: Sequence[NodePool], image: str) -> Manifest:
     """The Deployment of one of the routers."""
     wanted = deployment.spec.router
     container: Manifest = {

@@ -29,9 +29,7 @@ def weights(source: ModelSource) -> Weights:
         claim = source.persistent_volume_claim
         return Weights(
             model=posixpath.normpath(posixpath.join(_CLAIM_MOUNT, claim.path)),
-            volumes=[
-                {"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}
-            ],
+            volumes=[{"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}}],
             mounts=[{"name": "model", "mountPath": _CLAIM_MOUNT, "readOnly": True}],
         )
     if source.hugging_face is None:

@@ -69,6 +69,4 @@ def _link_problem(between: Sequence[WANLink], one: str, other: str) -> Problem:
     if not between:
         return Problem("WANLinkNotFound", f"no WANLink joins {one} and {other}; create one")
     names = ", ".join(sorted(link.metadata.name for link in between))
-    return Problem(
-        "AmbiguousWANLink", f"{names} all join {one} and {other}; keep one: several are not built yet"
-    )
+    return Problem("AmbiguousWANLink", f"{names} all join {one} and {other}; keep one: several are not built yet")

@@ -53,9 +53,7 @@ async def reconcile_deployment(context: Context, key: Key) -> float | None:
     return await _report(context, found, deployment, references, sites)
 
 
-async def _introduce(
-    context: Context, found: Object, deployment: PDDDeployment
-) -> tuple[Object, PDDDeployment]:
+async def _introduce(context: Context, found: Object, deployment: PDDDeployment) -> tuple[Object, PDDDeployment]:
     """The first visit: a finalizer before anything is made, and a status before anything takes time."""
     if FINALIZER not in deployment.metadata.finalizers:
         found = await set_finalizer(context.hub, PDD_DEPLOYMENT, found, present=True)
@@ -82,9 +80,7 @@ async def _roll_forward(
     """Both sites at once; then the front router, which is told where the main site's router answers."""
     images, pools = references.images, references.prefill_pools
     here = prefill_site(deployment, pools=pools, images=images)
-    there = main_site(
-        deployment, placement=deployment.main_placement, pools=references.main_pools, images=images
-    )
+    there = main_site(deployment, placement=deployment.main_placement, pools=references.main_pools, images=images)
     await asyncio.gather(prefill.apply(here), main.apply(there))
 
     remote = RemoteSite(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -20,8 +21,9 @@ from pdd_operator.status.link import Report, link_status
 
 logger = logging.getLogger(__name__)
 
-_POLL = 10.0
-_WRITE_SECONDS = 30.0
+_POLL: Final = 10.0
+_SOON: Final = 2.0
+_WRITE_SECONDS: Final = 30.0
 
 
 class _Wire(BaseModel):
@@ -49,77 +51,80 @@ class _Telemetry(_Wire):
 class LinkReconciler:
     """Remembers when it last wrote each link's numbers, to write them seldom."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._written: dict[str, float] = {}
 
-    async def __call__(self, key: Key) -> float | None:
+    async def __call__(self, context: Context, key: Key) -> float | None:
         """One visit."""
-        found = await self._context.hub.get(WAN_LINK, key.name)
+        found = await context.hub.get(WAN_LINK, key.name)
         if found is None:
             self._written.pop(key.name, None)
-            self._context.loops.wake(PDD_DEPLOYMENT.kind)
+            context.loops.wake(PDD_DEPLOYMENT.kind)
             return None
         link = WANLink.model_validate(found)
 
-        seen = await self._observe(link)
+        seen = await _observe(context, link)
+        if seen is None:
+            return _SOON
 
         clock = asyncio.get_running_loop().time()
         due = clock - self._written.get(key.name, -_WRITE_SECONDS) >= _WRITE_SECONDS
         status = link_status(link, seen, numbers_due=due, now=timestamp())
         previous = link.status.conditions
-        if await write_status(self._context.hub, WAN_LINK, found, status, previous=previous):
+        if await write_status(context.hub, WAN_LINK, found, status, previous=previous):
             self._written[key.name] = clock
             before, after = find(previous, "Ready"), find(status.conditions, "Ready")
             if before is None or after is None or before.status != after.status:
-                self._context.loops.wake(PDD_DEPLOYMENT.kind)
+                context.loops.wake(PDD_DEPLOYMENT.kind)
         return _POLL
 
-    async def _observe(self, link: WANLink) -> list[Report] | Problem:
-        """The reports of all front routers on the link, or why there are none."""
-        objects = await self._context.hub.list(PDD_DEPLOYMENT)
-        probing = [
-            each
-            for each in map(PDDDeployment.model_validate, objects)
-            if link.joins(each.spec.prefill.cluster, each.main_placement.cluster)
-            and not each.spec.suspend
-            and not each.metadata.deletion_timestamp
-        ]
-        if not probing:
-            return Problem(
-                "NoProbe", "no PDDDeployment uses the line, so nothing probes it", needs_help=False
-            )
-        answers = await asyncio.gather(*(self._reports(link, each) for each in probing))
-        reports = [report for answer in answers if not isinstance(answer, Problem) for report in answer]
-        problems = [answer for answer in answers if isinstance(answer, Problem)]
-        if reports or not problems:
-            return reports or Problem("NoProbe", "no front router has probed the line yet", needs_help=False)
-        return problems[0]
 
-    async def _reports(self, link: WANLink, deployment: PDDDeployment) -> list[Report] | Problem:
-        about, site = deployment.metadata, deployment.spec.prefill.cluster
-        member = self._context.members.get(site)
-        if member is None or member.session is None or not member.connected:
-            return Problem("MemberUnreachable", f"{site} cannot be reached", needs_help=False)
-        service = telemetry_service(deployment)
-        try:
-            answer = await member.session.through_service(about.namespace, f"{service}:http", "telemetry")
-            telemetry = _Telemetry.model_validate(answer)
-        except (ApiError, UnreachableError, ValidationError) as error:
-            logger.debug("telemetry of %s/%s on %s: %s", about.namespace, service, site, error)
-            return Problem(
-                "NoProbe",
-                f"the front router of {about.namespace}/{about.name} on {site} does not report yet",
-                needs_help=False,
-            )
-        return [
-            Report(
-                origin=site,
-                peer=each.peer,
-                reachable=each.reachable,
-                p50_micros=each.rtt_micros.p50 if each.rtt_micros else None,
-                p99_micros=each.rtt_micros.p99 if each.rtt_micros else None,
-            )
-            for each in telemetry.links
-            if each.link == link.metadata.name
-        ]
+async def _observe(context: Context, link: WANLink) -> list[Report] | Problem | None:
+    """The reports of all front routers on the link, or why there are none; None while too early to say."""
+    objects = await context.hub.list(PDD_DEPLOYMENT)
+    probing = [
+        each
+        for each in map(PDDDeployment.model_validate, objects)
+        if link.joins(each.spec.prefill.cluster, each.main_placement.cluster)
+        and not each.spec.suspend
+        and not each.metadata.deletion_timestamp
+    ]
+    if not probing:
+        return Problem("NoProbe", "no PDDDeployment uses the line, so nothing probes it", needs_help=False)
+    if not all(context.members.met(each.spec.prefill.cluster) for each in probing):
+        return None
+    answers = await asyncio.gather(*(_reports(context, link, each) for each in probing))
+    reports = [report for answer in answers if not isinstance(answer, Problem) for report in answer]
+    problems = [answer for answer in answers if isinstance(answer, Problem)]
+    if reports or not problems:
+        return reports or Problem("NoProbe", "no front router has probed the line yet", needs_help=False)
+    return problems[0]
+
+
+async def _reports(context: Context, link: WANLink, deployment: PDDDeployment) -> list[Report] | Problem:
+    about, site = deployment.metadata, deployment.spec.prefill.cluster
+    member = context.members.get(site)
+    if member is None or member.session is None or not member.connected:
+        return Problem("MemberUnreachable", f"{site} cannot be reached", needs_help=False)
+    service = telemetry_service(deployment)
+    try:
+        answer = await member.session.through_service(about.namespace, f"{service}:http", "telemetry")
+        telemetry = _Telemetry.model_validate(answer)
+    except (ApiError, UnreachableError, ValidationError) as error:
+        logger.debug("telemetry of %s/%s on %s: %s", about.namespace, service, site, error)
+        return Problem(
+            "NoProbe",
+            f"the front router of {about.namespace}/{about.name} on {site} does not report yet",
+            needs_help=False,
+        )
+    return [
+        Report(
+            origin=site,
+            peer=each.peer,
+            reachable=each.reachable,
+            p50_micros=each.rtt_micros.p50 if each.rtt_micros else None,
+            p99_micros=each.rtt_micros.p99 if each.rtt_micros else None,
+        )
+        for each in telemetry.links
+        if each.link == link.metadata.name
+    ]

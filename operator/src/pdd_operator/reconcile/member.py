@@ -7,7 +7,7 @@ from pdd_operator.api.member_cluster import MemberCluster
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.clusters.credentials import BadCredentialsError
 from pdd_operator.clusters.errors import ApiError, UnreachableError
-from pdd_operator.clusters.kinds import MEMBER_CLUSTER, NODE, PDD_DEPLOYMENT, POD, SECRET
+from pdd_operator.clusters.kinds import MEMBER_CLUSTER, NAMESPACE, NODE, PDD_DEPLOYMENT, POD, SECRET
 from pdd_operator.clusters.registry import OURS, Member
 from pdd_operator.clusters.session import Object, Session
 from pdd_operator.context import Context
@@ -50,8 +50,9 @@ async def _observe(context: Context, member: Member) -> MemberObservation | Prob
     try:
         session = await _connect(context, member)
         namespaces = await _namespaces(context, member.name)
-        version, nodes, pods = await asyncio.gather(
+        version, uid, nodes, pods = await asyncio.gather(
             session.version(),
+            _cluster_uid(session),
             session.list(NODE),
             asyncio.gather(*(_pods(session, namespace) for namespace in namespaces)),
         )
@@ -61,6 +62,14 @@ async def _observe(context: Context, member: Member) -> MemberObservation | Prob
         return Problem("Unreachable", f"the API server does not answer: {error}", needs_help=False)
     except ApiError as error:
         return _refused(error)
+    member.cluster_uid = uid
+    namesake = context.members.namesake(member, uid)
+    if namesake is not None:
+        return Problem(
+            "SameCluster",
+            f"MemberCluster {namesake} is this very cluster; delete one of the two: the operator would remove "
+            "under each name what it makes under the other",
+        )
     return MemberObservation(
         version=version,
         nodes=[node(each) for each in nodes],
@@ -87,6 +96,12 @@ async def _connect(context: Context, member: Member) -> Session:
     except ValueError:
         raise BadCredentialsError(f"{where}: key {reference.key} is not text") from None
     return await context.members.connect(member, kubeconfig)
+
+
+async def _cluster_uid(session: Session) -> str:
+    """What tells clusters apart, whatever their addresses and credentials: the uid of kube-system."""
+    found = await session.get(NAMESPACE, "kube-system")
+    return str(found["metadata"]["uid"]) if found else ""
 
 
 async def _namespaces(context: Context, cluster: str) -> list[str]:

@@ -85,9 +85,7 @@ class Site:
 async def owned_objects(session: Session, deployment: PDDDeployment) -> tuple[list[Object], list[Object]]:
     """The PDDDeployment's objects and its pods in a member."""
     namespace, selector = deployment.metadata.namespace, f"{UID_LABEL}={deployment.metadata.uid}"
-    *owned, pods = await asyncio.gather(
-        *(session.list(kind, namespace, selector=selector) for kind in (*OWNED, POD))
-    )
+    *owned, pods = await asyncio.gather(*(session.list(kind, namespace, selector=selector) for kind in (*OWNED, POD)))
     return [found for some in owned for found in some], list(pods)
 
 

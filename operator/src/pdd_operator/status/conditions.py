@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pdd_operator.api.base import Condition, ConditionStatus
 
-_LONGEST_MESSAGE = 1024
+PENDING: Final = "Pending"
+"""The reason of a condition about which nothing is known yet."""
+
+_LONGEST_MESSAGE: Final = 1024
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ from pdd_operator.plan.problem import Problem
 from pdd_operator.status.conditions import Finding, conditions
 
 
-def deletion_status(
-    deployment: PDDDeployment, problems: Sequence[Problem], *, now: str
-) -> PDDDeploymentStatus:
+def deletion_status(deployment: PDDDeployment, problems: Sequence[Problem], *, now: str) -> PDDDeploymentStatus:
     """The previous status, with what the deletion waits for."""
     generation = deployment.metadata.generation
     worst = next((problem for problem in problems if problem.needs_help), problems[0])
@@ -23,8 +21,6 @@ def deletion_status(
     return deployment.status.model_copy(
         update={
             "observed_generation": generation,
-            "conditions": conditions(
-                findings, previous=deployment.status.conditions, generation=generation, now=now
-            ),
+            "conditions": conditions(findings, previous=deployment.status.conditions, generation=generation, now=now),
         }
     )

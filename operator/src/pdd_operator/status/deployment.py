@@ -15,7 +15,7 @@ from pdd_operator.desired.labels import (
 )
 from pdd_operator.desired.sites import desired_pods
 from pdd_operator.plan.problem import Problem
-from pdd_operator.status.conditions import Finding, conditions, find, truth
+from pdd_operator.status.conditions import PENDING, Finding, conditions, find, truth
 from pdd_operator.status.pods import component, living, trouble, unschedulable
 from pdd_operator.status.workloads import failed_creation, out_of_time, ready_pods, rolled_out
 
@@ -64,9 +64,9 @@ def pending(deployment: PDDDeployment, *, now: str) -> PDDDeploymentStatus:
         observed_generation=deployment.metadata.generation,
         conditions=conditions(
             [
-                Finding("Ready", "Unknown", "Pending", message),
-                Finding("Reconciling", "True", "Pending", message),
-                Finding("Stalled", "False", "Pending"),
+                Finding("Ready", "Unknown", PENDING, message),
+                Finding("Reconciling", "True", PENDING, message),
+                Finding("Stalled", "False", PENDING),
             ],
             previous=[],
             generation=deployment.metadata.generation,
@@ -143,7 +143,7 @@ def _link_ready(link: WANLink | None) -> Finding:
         return Finding("LinkReady", "Unknown", "NoLink", "no one WANLink joins the two clusters")
     ready = find(link.status.conditions, "Ready")
     if ready is None:
-        return Finding("LinkReady", "Unknown", "Pending", f"WANLink {link.metadata.name} has no status yet")
+        return Finding("LinkReady", "Unknown", PENDING, f"WANLink {link.metadata.name} has no status yet")
     return Finding(
         "LinkReady",
         ready.status,
@@ -217,9 +217,7 @@ def _reconciling(view: _View, ready: Finding, stalled: Finding) -> Finding:
 
 def _scheduled(view: _View) -> Finding:
     if view.lost:
-        return Finding(
-            "Scheduled", "Unknown", "MemberUnreachable", f"{', '.join(view.lost)} cannot be reached"
-        )
+        return Finding("Scheduled", "Unknown", "MemberUnreachable", f"{', '.join(view.lost)} cannot be reached")
     for role in view.roles:
         message = unschedulable(view.pods(role))
         if message is not None:
@@ -227,7 +225,9 @@ def _scheduled(view: _View) -> Finding:
     for role in view.roles:
         have = len(view.pods(role))
         if have < role.desired:
-            why = failed_creation(view.workload(role))
+            refusal = failed_creation(view.workload(role))
             text = f"{role.name} on {role.cluster}: {have} of {role.desired} pods exist"
-            return Finding("Scheduled", "False", "PodsMissing", f"{text}: {why}" if why else text)
+            if refusal:
+                return Finding("Scheduled", "False", "PodsRefused", f"{text}: {refusal}")
+            return Finding("Scheduled", "Unknown", "PodsMissing", text)
     return Finding("Scheduled", "True", "Scheduled", "every pod has a node")

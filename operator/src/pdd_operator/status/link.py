@@ -24,9 +24,7 @@ class Report:
     p99_micros: int | None
 
 
-def link_status(
-    link: WANLink, seen: Sequence[Report] | Problem, *, numbers_due: bool, now: str
-) -> WANLinkStatus:
+def link_status(link: WANLink, seen: Sequence[Report] | Problem, *, numbers_due: bool, now: str) -> WANLinkStatus:
     """The next status; numbers stay as they are until they are due."""
     previous = link.status
     if isinstance(seen, Problem):
@@ -38,9 +36,7 @@ def link_status(
     else:
         paths = _paths(seen, previous.paths, numbers_due)
         reachable = any(report.reachable for report in seen)
-        text = (
-            "the other end answers" if reachable else "the other end has not answered for 5 s; requests wait"
-        )
+        text = "the other end answers" if reachable else "the other end has not answered for 5 s; requests wait"
         reason = "Answering" if reachable else "NoAnswer"
         findings = [
             Finding("Ready", truth(reachable), reason, text),

@@ -28,9 +28,7 @@ class MemberObservation:
     """Pods of PDDDeployments."""
 
 
-def member_status(
-    cluster: MemberCluster, seen: MemberObservation | Problem, *, now: str
-) -> MemberClusterStatus:
+def member_status(cluster: MemberCluster, seen: MemberObservation | Problem, *, now: str) -> MemberClusterStatus:
     """The next status; a lost member keeps what was last known of it."""
     previous, generation = cluster.status, cluster.metadata.generation
     if isinstance(seen, Problem):
@@ -66,9 +64,7 @@ def _pool(pool: NodePool, seen: MemberObservation) -> NodePoolStatus:
     nodes = [node for node in seen.nodes if node.belongs_to(pool)]
     usable = {node.name: node for node in nodes if node.ready and node.schedulable}
     allocatable = sum(int(node.allocatable.get(pool.resource_name, "0")) for node in usable.values())
-    asked = sum(
-        _chips(pod, pool.resource_name) for pod in living(seen.pods) if pod["spec"].get("nodeName") in usable
-    )
+    asked = sum(_chips(pod, pool.resource_name) for pod in living(seen.pods) if pod["spec"].get("nodeName") in usable)
     return NodePoolStatus(
         name=pool.name,
         nodes=len(nodes),
@@ -80,6 +76,5 @@ def _pool(pool: NodePool, seen: MemberObservation) -> NodePoolStatus:
 def _chips(pod: Manifest, resource: str) -> int:
     containers: Iterable[Manifest] = pod["spec"].get("containers", [])
     return sum(
-        int(((container.get("resources") or {}).get("requests") or {}).get(resource, "0"))
-        for container in containers
+        int(((container.get("resources") or {}).get("requests") or {}).get(resource, "0")) for container in containers
     )

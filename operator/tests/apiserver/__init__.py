@@ -1,0 +1,1 @@
+"""The operator against real API servers."""
