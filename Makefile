@@ -42,7 +42,7 @@ test-e2e: ## the proofs on the clusters that are up (pytest arguments in ARGS)
 	@pytest -q -m e2e e2e/tests $(ARGS)
 
 bench: ## what the router costs, beside the engines alone
-	@python -m pdd_e2e.bench
+	@python e2e/bench/router_overhead.py $(ARGS)
 
 check: venv ## ruff, mypy, import-linter, CRD drift, chart lint; pre-commit and CI run the same
 	@ruff check --quiet .
