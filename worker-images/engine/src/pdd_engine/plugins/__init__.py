@@ -1,0 +1,1 @@
+"""vLLM plugins, registered in pyproject.toml."""
