@@ -18,7 +18,7 @@ from pdd_operator.desired.sites import Images
 from pdd_operator.settings import Settings
 from pdd_operator.supervisor import Supervisor
 
-from .control_plane import Cluster, control_planes, find_binaries
+from .control_plane import Cluster, binary, control_planes
 from .world import World
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "two-sites.yaml"
@@ -29,7 +29,7 @@ CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourc
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
     """The API servers, up for the whole session."""
     try:
-        find_binaries()
+        binary("etcd"), binary("kube-apiserver")
     except KeyError as missing:
         pytest.skip(missing.args[0])
     with control_planes(["site-a", "site-b"], tmp_path_factory.mktemp("apiserver")) as running:

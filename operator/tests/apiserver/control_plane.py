@@ -31,27 +31,21 @@ class Cluster:
     process: subprocess.Popen[bytes]
 
 
-def find_binaries() -> dict[str, list[str]]:
-    """Commands of etcd and kube-apiserver; KeyError names the one that is missing."""
+def binary(name: str) -> str:
+    """Where the program is; KeyError says what is missing and what to do."""
     cache = pathlib.Path(os.environ.get("PDD_CACHE", "/var/cache/pdd"))
-    found: dict[str, list[str]] = {}
-    for name in ("etcd", "kube-apiserver"):
-        built = (path for path in cache.glob(f"bin/*/{name}") if path.parent.suffix != ".partial")
-        candidates = sorted(built, key=lambda path: path.stat().st_mtime)
-        on_path = shutil.which(name)
-        if candidates:
-            found[name] = [str(candidates[-1])]
-        elif on_path:
-            found[name] = [on_path]
-        else:
-            raise KeyError(f"{name} is neither in {cache}/bin/*/ nor on PATH; `make binaries` builds it")
+    built = [path for path in cache.glob(f"bin/*/{name}") if path.parent.suffix != ".partial"]
+    newest = max(built, key=lambda path: path.stat().st_mtime, default=None)
+    found = str(newest) if newest else shutil.which(name)
+    if found is None:
+        raise KeyError(f"{name} is neither in {cache}/bin/*/ nor on PATH; `make binaries` builds it")
     return found
 
 
 @contextlib.contextmanager
 def control_planes(names: list[str], directory: pathlib.Path) -> Iterator[dict[str, Cluster]]:
     """One API server a name, all on one etcd; everything started here ends here."""
-    binaries = find_binaries()
+    etcd, kube_apiserver = binary("etcd"), binary("kube-apiserver")
     with contextlib.ExitStack() as stack:
         etcd_port, peer_port = _free_port(), _free_port()
         _keys(directory)
@@ -61,7 +55,7 @@ def control_planes(names: list[str], directory: pathlib.Path) -> Iterator[dict[s
             stack,
             directory / "etcd.log",
             [
-                *binaries["etcd"],
+                etcd,
                 f"--data-dir={directory / 'etcd'}",
                 "--unsafe-no-fsync",
                 "--log-level=warn",
@@ -72,14 +66,14 @@ def control_planes(names: list[str], directory: pathlib.Path) -> Iterator[dict[s
                 f"--initial-cluster=default={peer}",
             ],
         )
-        clusters = {name: _api_server(stack, name, directory, binaries["kube-apiserver"], client) for name in names}
+        clusters = {name: _api_server(stack, name, directory, kube_apiserver, client) for name in names}
         for cluster in clusters.values():
             _wait_ready(cluster)
         yield clusters
 
 
 def _api_server(
-    stack: contextlib.ExitStack, name: str, directory: pathlib.Path, command: list[str], etcd: str
+    stack: contextlib.ExitStack, name: str, directory: pathlib.Path, command: str, etcd: str
 ) -> Cluster:
     port = _free_port()
     home = directory / name
@@ -90,7 +84,7 @@ def _api_server(
         stack,
         log,
         [
-            *command,
+            command,
             f"--etcd-servers={etcd}",
             f"--etcd-prefix=/registry/{name}",
             "--bind-address=127.0.0.1",

@@ -1,4 +1,4 @@
-"""Writes the CRDs into `crds/`: `python -m pdd_operator.api.crd [--check] [DIRECTORY]`."""
+"""Writes the CRDs into `crds/` and into their chart: `python -m pdd_operator.api.crd [--check]`."""
 
 import argparse
 import pathlib
@@ -113,32 +113,37 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def files() -> dict[str, str]:
-    """File name to text."""
-    return {
-        f"{definition['metadata']['name']}.yaml": HEADER
-        + yaml.safe_dump(definition, sort_keys=False, width=110, allow_unicode=True)
-        for definition in definitions()
-    }
+    """Path in the repository to text: the plain definitions, and the same ones in the chart that keeps them."""
+    texts = {}
+    for definition in definitions():
+        name = f"{definition['metadata']['name']}.yaml"
+        texts[f"crds/{name}"] = _yaml(definition)
+        kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}
+        texts[f"charts/pdd-crds/templates/{name}"] = _yaml({**definition, "metadata": kept})
+    return texts
+
+
+def _yaml(definition: dict[str, Any]) -> str:
+    return HEADER + yaml.safe_dump(definition, sort_keys=False, width=110, allow_unicode=True)
 
 
 def main() -> int:
     """Write the files, or with --check say which of them are stale."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="*", type=pathlib.Path, default=[pathlib.Path("crds")])
     parser.add_argument("--check", action="store_true", help="change nothing; fail when a file is stale")
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(), help="the repository")
     options = parser.parse_args()
-    stale = []
-    for directory in options.directory:
-        for name, text in files().items():
-            path = directory / name
-            if path.exists() and path.read_text() == text:
-                continue
-            stale.append(str(path))
-            if not options.check:
-                path.write_text(text)
-    if options.check and stale:
-        print("stale, run `python -m pdd_operator.api.crd`:", *stale, file=sys.stderr)
-        return 1
+    stale = {
+        path: text
+        for path, text in files().items()
+        if not (options.root / path).exists() or (options.root / path).read_text() != text
+    }
+    if options.check:
+        for path in stale:
+            print(f"{path} is stale; run `make crds`", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in stale.items():
+        (options.root / path).write_text(text)
     return 0
 
 
