@@ -47,7 +47,7 @@ def control_planes(names: list[str], directory: pathlib.Path) -> Iterator[dict[s
     """One API server a name, all on one etcd; everything started here ends here."""
     etcd, kube_apiserver = binary("etcd"), binary("kube-apiserver")
     with contextlib.ExitStack() as stack:
-        etcd_port, peer_port = _free_port(), _free_port()
+        etcd_port, peer_port = free_port(), free_port()
         _keys(directory)
         peer = f"http://127.0.0.1:{peer_port}"
         client = f"http://127.0.0.1:{etcd_port}"
@@ -72,10 +72,8 @@ def control_planes(names: list[str], directory: pathlib.Path) -> Iterator[dict[s
         yield clusters
 
 
-def _api_server(
-    stack: contextlib.ExitStack, name: str, directory: pathlib.Path, command: str, etcd: str
-) -> Cluster:
-    port = _free_port()
+def _api_server(stack: contextlib.ExitStack, name: str, directory: pathlib.Path, command: str, etcd: str) -> Cluster:
+    port = free_port()
     home = directory / name
     home.mkdir()
     (home / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
@@ -156,7 +154,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -39,16 +39,21 @@ class World:
         """Namespaces, a node at the remote site, the Secret, members and the line."""
         for session in (self.hub, self.remote):
             await _ensure(session, NAMESPACE, {"metadata": {"name": self.namespace}})
-        await _ensure(self.hub, NAMESPACE, {"metadata": {"name": SYSTEM}})
+        await self.ensure_system_namespace(self.hub)
         await self._remote_node()
         secret: Object = {
             "metadata": {"name": "site-b", "namespace": SYSTEM},
             "data": {"kubeconfig": self.kubeconfig},
         }
         await _ensure(self.hub, SECRET, secret)
+        await self.hub.merge(SECRET, "site-b", SYSTEM, {"data": secret["data"]})
         for kind in (MEMBER_CLUSTER, WAN_LINK):
             for found in self.examples(kind):
                 await _ensure(self.hub, kind, found)
+
+    async def ensure_system_namespace(self, session: Session) -> None:
+        """The namespace that the charts are installed in."""
+        await _ensure(session, NAMESPACE, {"metadata": {"name": SYSTEM}})
 
     async def tear_down(self) -> None:
         """Take the hub's objects away, whatever state they are in; members keep what they have."""
