@@ -94,7 +94,6 @@ class SimulatedEngine:
                 return web.json_response({"error": {"message": "the line is gone"}}, status=500)
             if kv["remote_num_tokens"] != len(prompt):
                 return web.json_response({"error": {"message": "wrong prompt length"}}, status=500)
-            given_back = {"pdd_local_cached_tokens": 0}
         made = continuation(prompt, params["max_tokens"])
         if not body["stream"]:
             usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(made)}

@@ -41,7 +41,11 @@ class Detokenizer:
 
     async def feed(self, delta: Delta) -> Text:
         async with failures_named(self._who):
-            message = {"token_ids": delta.token_ids, "finish_reason": delta.finish_reason}
+            message = {
+                "token_ids": delta.token_ids,
+                "finish_reason": delta.finish_reason,
+                "stop_reason": delta.stop_reason,
+            }
             await self._socket.send_str(orjson.dumps(message).decode())
             reply = await self._socket.receive(timeouts.DETOKENIZE_SECONDS)
         if reply.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -49,8 +53,7 @@ class Detokenizer:
         answer = orjson.loads(reply.data)
         if "error" in answer:
             raise UpstreamError(self._who, answer["error"])
-        stop_reason = answer["stop_reason"] if answer["stop_reason"] is not None else delta.stop_reason
-        return Text(answer["text"], answer["finish_reason"], stop_reason)
+        return Text(answer["text"], answer["finish_reason"], answer["stop_reason"])
 
 
 class Renderers:

@@ -82,13 +82,12 @@ class Pipelines:
         )
         record.pulled = record.now()
         record.main_engine = pulled.engine
-        if pulled.cached_tokens is not None:
-            size = _line_bytes(rendered, pulled.cached_tokens, prefilled.engine)
-            record.cached_at_main = (record.cached_at_main or 0) + pulled.cached_tokens
-            record.line_bytes = (record.line_bytes or 0) + size
-            # Counted here and not at the request's end, which a transfer may outlive.
-            metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
-            metrics.LINE_BYTES.inc(size)
+        size = _line_bytes(rendered, pulled.cached_tokens, prefilled.engine)
+        record.cached_at_main = (record.cached_at_main or 0) + pulled.cached_tokens
+        record.line_bytes = (record.line_bytes or 0) + size
+        # Counted here and not at the request's end, which a transfer may outlive.
+        metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
+        metrics.LINE_BYTES.inc(size)
         return pulled
 
     async def relay(

@@ -16,10 +16,10 @@ from pdd_router.line.round_trip import RoundTrips
 
 @dataclass(frozen=True)
 class Pulled:
-    """MD holds a prompt's KV. `cached_tokens` is what it held before, None when it cannot tell."""
+    """MD holds a prompt's KV. `cached_tokens` is what it held before."""
 
     engine: str
-    cached_tokens: int | None
+    cached_tokens: int
     seconds: float
 
 

@@ -24,6 +24,8 @@ from pdd_router.tasks import running
 # Ids of the longest prompts as JSON, with room.
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 
+_HIT_AT_PREFILL = "remote_prefill_cached_tokens"
+
 
 class Main:
     """Owns the parts of a main router; `app()` is their HTTP surface."""
@@ -56,7 +58,11 @@ class Main:
         return web.json_response({"site": self._watch.current.site, "engines": len(self._engines.usable)})
 
     async def _pull(self, http: web.Request) -> web.Response:
-        """One token is generated and thrown away: what matters is that the KV is in the cache after it."""
+        """One token is generated and thrown away: what matters is that the KV is in the cache after it.
+
+        Without P's hit among the parameters the engine reports its own (pdd_engine's plugin local_hits), which
+        is what did not have to cross the line.
+        """
         body = orjson.loads(await http.read())
         engine = self._engines.take(body["token_ids"])
         start = perf_counter()
@@ -64,11 +70,12 @@ class Main:
             request_id=body["request_id"],
             token_ids=body["token_ids"],
             sampling_params=PREFILL,
-            kv_transfer_params=body["kv_transfer_params"],
+            kv_transfer_params={k: v for k, v in body["kv_transfer_params"].items() if k != _HIT_AT_PREFILL},
             cache_salt=body["cache_salt"],
         )
-        hit = (generated.kv_transfer_params or {}).get("pdd_local_cached_tokens")
-        return web.json_response({"engine": engine.name, "cached_tokens": hit, "seconds": perf_counter() - start})
+        return web.json_response(
+            {"engine": engine.name, "cached_tokens": generated.cached_tokens, "seconds": perf_counter() - start}
+        )
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         body = orjson.loads(await http.read())
