@@ -44,10 +44,12 @@ group_pids() { # group_pids NAME: all processes in it and below
 group_alive() { [ -n "$(cat "$GROUP_TREE/$LK_PREFIX/$1/own/cgroup.procs" 2>/dev/null)" ]; }
 
 group_init() { # group_init NAME: the process that is pid 1 of the part's own pid namespace
-  local p
-  for p in $(cat "$GROUP_TREE/$LK_PREFIX/$1/own/cgroup.procs" 2>/dev/null); do
-    awk -v p="$p" '$1 == "NSpid:" && NF == 3 && $3 == 1 {print p}' "/proc/$p/status" 2>/dev/null
-  done | head -1
+  local processes
+  processes=$(cat "$GROUP_TREE/$LK_PREFIX/$1/own/cgroup.procs" 2>/dev/null) || return 0
+  # Some may have ended by now, so a missing file is no error.
+  # shellcheck disable=SC2046
+  awk '$1 == "Pid:" {p = $2} $1 == "NSpid:" && NF == 3 && $3 == 1 {print p; exit}' \
+    $(printf '/proc/%s/status\n' $processes) 2>/dev/null || true
 }
 
 group_kill() { # group_kill NAME: at once, as a power cut would; then the groups go too
