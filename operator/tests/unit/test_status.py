@@ -1,0 +1,371 @@
+"""From observations to conditions: tables."""
+
+from typing import Any
+
+import pytest
+
+from pdd_operator.api.base import Condition
+from pdd_operator.api.member_cluster import MemberClusterStatus
+from pdd_operator.api.pdd_deployment import PDDDeployment, PDDDeploymentStatus
+from pdd_operator.api.wan_link import LinkPath, RoundTrip, WANLink, WANLinkStatus
+from pdd_operator.desired.sites import desired_pods
+from pdd_operator.plan.nodes import Node
+from pdd_operator.plan.problem import Problem
+from pdd_operator.status.conditions import Finding, conditions
+from pdd_operator.status.deletion import deletion_status
+from pdd_operator.status.deployment import SiteObservation, deployment_status, pending
+from pdd_operator.status.link import Report, link_status
+from pdd_operator.status.member import MemberObservation, member_status
+from pdd_operator.status.transitions import transitions
+
+from .example import deployment, link, member
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
+LOST = Problem("Unreachable", "the API server does not answer", needs_help=False)
+
+
+def _workload(component: str, replicas: int, ready: int, **status: Any) -> dict[str, Any]:
+    return {
+        "kind": "Deployment",
+        "metadata": {
+            "name": f"assistant-{component}",
+            "generation": 1,
+            "labels": {"app.kubernetes.io/component": component},
+        },
+        "spec": {"replicas": replicas},
+        "status": {
+            "observedGeneration": 1,
+            "replicas": replicas,
+            "updatedReplicas": replicas,
+            "readyReplicas": ready,
+            **status,
+        },
+    }
+
+
+def _pod(component: str, number: int, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"assistant-{component}-{number}",
+            "labels": {"app.kubernetes.io/component": component},
+        },
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", **status},
+    }
+
+
+def _site(wanted: PDDDeployment, cluster: str, **ready: int) -> SiteObservation:
+    """A site whose roles have all their pods, or as many ready as given by role (with _ for -)."""
+    roles = {name: count for (name, where), count in desired_pods(wanted).items() if where == cluster}
+    return SiteObservation(
+        cluster=cluster,
+        workloads=[
+            _workload(name, count, ready.get(name.replace("-", "_"), count)) for name, count in roles.items()
+        ],
+        pods=[_pod(name, number) for name, count in roles.items() for number in range(count)],
+    )
+
+
+def _line(ready: str = "True") -> WANLink:
+    found = link()
+    found.status.conditions = [
+        Condition(
+            type="Ready", status=ready, reason="R", message="", observed_generation=1, last_transition_time=NOW
+        )
+    ]
+    return found
+
+
+def _status(wanted: PDDDeployment, *sites: SiteObservation, **more: Any) -> PDDDeploymentStatus:
+    given = sites or (_site(wanted, "site-a"), _site(wanted, "site-b"))
+    return deployment_status(wanted, sites=given, link=more.pop("line", _line()), now=NOW, **more)
+
+
+def _brief(status: Any) -> dict[str, tuple[str, str]]:
+    return {each.type: (each.status, each.reason) for each in status.conditions}
+
+
+def test_all_well() -> None:
+    status = _status(deployment())
+    assert _brief(status) == {
+        "Ready": ("True", "Serving"),
+        "Reconciling": ("False", "UpToDate"),
+        "Stalled": ("False", "NotStalled"),
+        "Scheduled": ("True", "Scheduled"),
+        "LinkReady": ("True", "R"),
+    }
+    assert status.observed_generation == 3
+    assert status.endpoint == "http://assistant.llm.svc:8000/v1"
+    assert status.summary is not None
+    assert status.summary.main_decode == "6/6"
+
+
+def test_first_status_knows_nothing() -> None:
+    assert _brief(pending(deployment(), now=NOW)) == {
+        "Ready": ("Unknown", "Pending"),
+        "Reconciling": ("True", "Pending"),
+        "Stalled": ("False", "Pending"),
+    }
+
+
+def test_a_role_short_of_pods() -> None:
+    wanted = deployment()
+    status = _status(wanted, _site(wanted, "site-a", relay_decode=0), _site(wanted, "site-b"))
+    brief = _brief(status)
+    assert brief["Ready"] == ("False", "RolesNotReady")
+    assert brief["Reconciling"] == ("True", "RolesNotReady")
+    assert status.conditions[0].message == "relay-decode on site-a 0/1"
+
+
+def test_unschedulable_pods_speak_in_the_schedulers_words() -> None:
+    wanted = deployment()
+    site = _site(wanted, "site-b", main_decode=5)
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient example.com/chip-b.",
+    }
+    pods = [*site.pods, _pod("main-decode", 9, phase="Pending", conditions=[condition])]
+    status = _status(wanted, _site(wanted, "site-a"), SiteObservation("site-b", True, site.workloads, pods))
+    assert _brief(status)["Scheduled"] == ("False", "Unschedulable")
+    scheduled = status.conditions[3].message
+    assert scheduled.startswith("main-decode on site-b: pod assistant-main-decode-9: 0/1 nodes are available")
+    assert "Insufficient example.com/chip-b" in status.conditions[0].message
+
+
+def test_pods_that_do_not_start_say_why() -> None:
+    wanted = deployment()
+    site = _site(wanted, "site-a", renderer=0)
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    pods = [
+        *(pod for pod in site.pods if "renderer" not in pod["metadata"]["name"]),
+        _pod("renderer", 0, containerStatuses=[{"state": waiting}]),
+    ]
+    observed = SiteObservation("site-a", True, site.workloads, pods)
+    message = _status(wanted, observed, _site(wanted, "site-b")).conditions[0].message
+    assert message == "renderer on site-a 0/1 (pod assistant-renderer-0: ImagePullBackOff: no such image)"
+
+
+def test_refused_pods() -> None:
+    wanted = deployment()
+    refusal = {"type": "ReplicaFailure", "status": "True", "message": "violates PodSecurity"}
+    site = _site(wanted, "site-b")
+    workloads = [
+        _workload("main-decode", 6, 0, conditions=[refusal])
+        if each["metadata"]["name"] == "assistant-main-decode"
+        else each
+        for each in site.workloads
+    ]
+    pods = [pod for pod in site.pods if "main-decode" not in pod["metadata"]["name"]]
+    status = _status(wanted, _site(wanted, "site-a"), SiteObservation("site-b", True, workloads, pods))
+    assert _brief(status)["Scheduled"] == ("False", "PodsRefused")
+    assert "violates PodSecurity" in status.conditions[0].message
+
+
+def test_a_roll_out_past_its_deadline_stalls() -> None:
+    wanted = deployment()
+    site = _site(wanted, "site-a", prefill=0)
+    late = {"type": "Progressing", "status": "False", "message": "has timed out progressing."}
+    workloads = [
+        _workload("prefill", 4, 0, conditions=[late]) if "prefill" in each["metadata"]["name"] else each
+        for each in site.workloads
+    ]
+    status = _status(
+        wanted, SiteObservation("site-a", True, workloads, site.pods), _site(wanted, "site-b")
+    )
+    assert _brief(status)["Stalled"] == ("True", "ProgressDeadlineExceeded")
+    assert _brief(status)["Reconciling"][0] == "False"
+
+
+def test_a_lost_member_is_unknown_and_keeps_its_last_figures() -> None:
+    wanted = deployment()
+    wanted.status = _status(wanted)
+    status = _status(wanted, _site(wanted, "site-a"), SiteObservation("site-b", reachable=False))
+    brief = _brief(status)
+    assert brief["Ready"] == ("Unknown", "MemberUnreachable")
+    assert brief["Reconciling"] == ("Unknown", "MemberUnreachable")
+    assert brief["Scheduled"] == ("Unknown", "MemberUnreachable")
+    assert brief["Stalled"] == ("False", "NotStalled")
+    assert status.roles == wanted.status.roles
+
+
+def test_what_needs_help_outranks_a_lost_member() -> None:
+    wanted = deployment()
+    sites = SiteObservation("site-a", reachable=False), SiteObservation("site-b", reachable=False)
+    problem = Problem("WANLinkNotFound", "no WANLink joins site-a and site-b; create one")
+    status = _status(wanted, *sites, line=None, problems=[problem])
+    brief = _brief(status)
+    assert brief["Ready"] == ("False", "WANLinkNotFound")
+    assert brief["Stalled"] == ("True", "WANLinkNotFound")
+    assert brief["LinkReady"] == ("Unknown", "NoLink")
+
+
+@pytest.mark.parametrize(("line", "ready"), [("True", "True"), ("Unknown", "True"), ("False", "False")])
+def test_only_a_line_known_to_be_down_takes_ready_away(line: str, ready: str) -> None:
+    brief = _brief(_status(deployment(), line=_line(line)))
+    assert brief["Ready"][0] == ready
+    assert brief["LinkReady"][0] == line
+
+
+def test_suspended() -> None:
+    brief = _brief(_status(deployment(suspend=True)))
+    assert brief["Ready"] == ("False", "Suspended")
+    assert brief["Reconciling"] == ("False", "UpToDate")
+
+
+def test_an_old_template_is_still_rolling() -> None:
+    wanted = deployment()
+    site = _site(wanted, "site-b")
+    workloads = [
+        _workload("main-decode", 6, 6, updatedReplicas=5)
+        if each["metadata"]["name"] == "assistant-main-decode"
+        else each
+        for each in site.workloads
+    ]
+    status = _status(wanted, _site(wanted, "site-a"), SiteObservation("site-b", True, workloads, site.pods))
+    assert _brief(status)["Ready"] == ("True", "Serving")
+    assert _brief(status)["Reconciling"] == ("True", "RollingOut")
+
+
+def test_deletion_says_what_it_waits_for() -> None:
+    wanted = deployment()
+    wanted.status = _status(wanted)
+    waits = Problem("MemberUnreachable", "waiting for site-b", needs_help=False)
+    status = deletion_status(wanted, [waits], now=LATER)
+    assert _brief(status) == {
+        "Ready": ("False", "Deleting"),
+        "Reconciling": ("True", "MemberUnreachable"),
+        "Stalled": ("False", "MemberUnreachable"),
+    }
+    gone = deletion_status(wanted, [waits, Problem("MemberClusterNotFound", "create it again")], now=LATER)
+    assert _brief(gone)["Stalled"] == ("True", "MemberClusterNotFound")
+
+
+def test_transition_times_stay_while_the_status_does() -> None:
+    first = conditions([Finding("Ready", "False", "A")], previous=[], generation=1, now=NOW)
+    same = conditions([Finding("Ready", "False", "B", "b")], previous=first, generation=2, now=LATER)
+    other = conditions([Finding("Ready", "True", "C")], previous=same, generation=2, now=LATER)
+    assert [each[0].last_transition_time for each in (first, same, other)] == [NOW, NOW, LATER]
+    assert same[0].observed_generation == 2
+
+
+def test_events_are_for_transitions_only() -> None:
+    wanted = deployment()
+    start = pending(wanted, now=NOW).conditions
+    short = _status(wanted, _site(wanted, "site-a", prefill=0), _site(wanted, "site-b")).conditions
+    well = _status(wanted).conditions
+    assert transitions([], start) == []
+    assert transitions(start, short) == []
+    assert transitions(short, short) == []
+    assert [(each.type, each.reason) for each in transitions(short, well)] == [("Normal", "Serving")]
+    assert [(each.type, each.reason) for each in transitions(well, short)] == [("Warning", "RolesNotReady")]
+
+
+def _node(name: str, pool: str, chips: str, *, ready: bool = True) -> Node:
+    return Node(
+        name=name,
+        ready=ready,
+        schedulable=True,
+        internal_ip="",
+        labels={"pdd.dev/pool": pool},
+        allocatable={"example.com/chip-b": chips},
+    )
+
+
+def test_member_counts_chips_of_ready_nodes() -> None:
+    held = {"resources": {"requests": {"example.com/chip-b": "2"}}}
+    pods = [
+        {"metadata": {"name": "a"}, "spec": {"nodeName": "n1", "containers": [held]}, "status": {}},
+        {"metadata": {"name": "b"}, "spec": {"containers": [held]}, "status": {"phase": "Pending"}},
+        {
+            "metadata": {"name": "c", "deletionTimestamp": NOW},
+            "spec": {"nodeName": "n1", "containers": [held]},
+            "status": {},
+        },
+    ]
+    nodes = [_node("n1", "memory", "8"), _node("n2", "memory", "8", ready=False), _node("n3", "other", "8")]
+    seen = MemberObservation(version="v1.34.4", nodes=nodes, pods=pods)
+    status = member_status(member("site-b"), seen, now=NOW)
+    (pool,) = status.node_pools
+    assert (pool.nodes, pool.ready, pool.chips.allocatable, pool.chips.free) == (2, 1, 8, 6)
+    assert status.chips == "memory 6/8"
+    assert _brief(status) == {"Ready": ("True", "Answering")}
+
+
+def test_lost_member_keeps_what_was_known_and_since_when() -> None:
+    cluster = member("site-b")
+    cluster.status = MemberClusterStatus(kubernetes_version="v1.34.4", chips="memory 6/8")
+    cluster.status = member_status(cluster, LOST, now=NOW)
+    assert _brief(cluster.status) == {"Ready": ("Unknown", "Unreachable")}
+    again = member_status(cluster, LOST, now=LATER)
+    assert again == cluster.status
+    assert (again.kubernetes_version, again.chips, again.lost_since) == ("v1.34.4", "memory 6/8", NOW)
+    back = member_status(cluster, MemberObservation(version="v1.34.4", nodes=[], pods=[]), now=LATER)
+    assert back.lost_since is None
+
+
+def _report(reachable: bool = True, p50: int | None = 20_350, p99: int | None = 21_100) -> Report:
+    return Report("site-a", "site-b", reachable, p50, p99)
+
+
+def _measured(found: WANLink, *reports: Report, due: bool = True, now: str = NOW) -> WANLinkStatus:
+    return link_status(found, list(reports), numbers_due=due, now=now)
+
+
+def test_link_nobody_probes() -> None:
+    status = link_status(
+        link(), Problem("NoProbe", "nobody", needs_help=False), numbers_due=True, now=NOW
+    )
+    assert _brief(status) == {
+        "Ready": ("Unknown", "NoProbe"),
+        "Reachable": ("Unknown", "NoProbe"),
+        "LatencyWithinBudget": ("Unknown", "NotMeasured"),
+    }
+
+
+def test_link_measured() -> None:
+    status = _measured(link(), _report())
+    assert _brief(status) == {
+        "Ready": ("True", "Answering"),
+        "Reachable": ("True", "Answering"),
+        "LatencyWithinBudget": ("True", "WithinBudget"),
+    }
+    assert status.round_trip == "20ms"
+    assert status.paths == [
+        LinkPath(from_="site-a", to="site-b", round_trip_micros=RoundTrip(p50=20_000, p99=21_000))
+    ]
+
+
+def test_link_over_budget_without_a_budget_and_silent() -> None:
+    slow = link(budget={"roundTrip": "10ms"})
+    assert _brief(_measured(slow, _report()))["LatencyWithinBudget"] == ("False", "OverBudget")
+    assert "LatencyWithinBudget" not in _brief(_measured(link(budget={}), _report()))
+    silent = _brief(_measured(link(), _report(reachable=False, p50=None, p99=None)))
+    assert silent["Ready"] == ("False", "NoAnswer")
+
+
+@pytest.mark.parametrize(
+    ("p50", "p99", "due", "written"),
+    [
+        (20_350, 21_100, True, (20_000, 21_000)),
+        (21_900, 21_900, True, (20_000, 21_000)),
+        (20_350, 31_000, True, (20_000, 21_000)),
+        (23_000, 24_000, True, (23_000, 24_000)),
+        (20_350, 90_000, True, (20_000, 90_000)),
+        (80_000, 90_000, False, (20_000, 21_000)),
+    ],
+)
+def test_jitter_is_not_written(p50: int, p99: int, due: bool, written: tuple[int, int]) -> None:
+    found = link()
+    found.status = _measured(found, _report())
+    status = _measured(found, _report(p50=p50, p99=p99), due=due, now=LATER)
+    (path,) = status.paths
+    assert path.round_trip_micros == RoundTrip(p50=written[0], p99=written[1])
+    assert (status == found.status) == (written == (20_000, 21_000))
+
+
+def test_the_worst_of_several_routers_counts() -> None:
+    status = _measured(link(), _report(), _report(p50=30_000, p99=40_000), _report(p50=None, p99=None))
+    (path,) = status.paths
+    assert path.round_trip_micros == RoundTrip(p50=30_000, p99=40_000)
