@@ -61,14 +61,12 @@ crds: venv ## crds/ from the pydantic models
 ## --- what is installed ------------------------------------------------------------------------------------
 bootstrap:
 	@hack/bootstrap/packages
-	@hack/bootstrap/uv
 
 venv: bootstrap
 	@hack/venv
 
 binaries: bootstrap
-	@hack/bootstrap/go
-	@e2e/localkube/build
+	@ln -sfn "$$(e2e/localkube/build)" $(PDD_CACHE)/bin/current
 
 images: venv ## the engine, operator and router images
 	@hack/images/build
