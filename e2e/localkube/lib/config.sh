@@ -51,4 +51,6 @@ own_image() { echo "localhost/pdd-$1:$(basename "$(readlink "$BIN")")"; } # made
 say() { echo "lk: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
+[[ $LK_PREFIX =~ ^[a-z0-9]+$ ]] || fail "LK_PREFIX=$LK_PREFIX: lower-case letters and digits only"
+
 export LK_PREFIX LK_NET PDD_CACHE STATE NODES_a NODES_b

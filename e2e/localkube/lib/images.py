@@ -12,7 +12,7 @@ within a second or two.
     images.py has REFERENCE                      exit status 0 if it is in the cache
     images.py mount RECORD ROOT                  in a starting node: the layers that it had before
     images.py give RECORD < REFERENCES           in a running node: the images that it does not have yet
-    images.py prune < REFERENCES                 drop from the cache what is neither named nor in use
+    images.py prune RECORD... < REFERENCES       drop from the cache what is neither named nor in use
 
 ARCHIVE is a docker-archive or an OCI archive, its layers plain or gzipped. RECORD is where a node
 remembers which layer is mounted for which snapshot. Standard library only.
@@ -74,7 +74,7 @@ def exclusive() -> Iterator[None]:
 
 
 def read(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    file = archive.extractfile(name) # follows links: some archives store a layer twice that way
+    file = archive.extractfile(name)  # follows links: some archives store a layer twice that way
     if file is None:
         raise SystemExit(f"images: {name} is missing in the archive")
     return file
@@ -215,8 +215,8 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def prune(keep: set[str]) -> None:
-    """Drop images that are not named, then layers that no image needs and no node has mounted."""
+def prune(keep: set[str], records: list[Path]) -> None:
+    """Drop images that are not named, then layers that no image needs and no node has, running or not."""
     with exclusive():
         needed: set[str] = set()
         for thin in INDEX.glob("*.tar"):
@@ -225,6 +225,9 @@ def prune(keep: set[str]) -> None:
                 needed.update(x.removeprefix("sha256:") for x in diff_ids(reference))
             else:
                 thin.unlink()
+        for record in records:
+            if record.exists():
+                needed.update(line.split(":")[1] for line in record.read_text().splitlines())
         for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
             with contextlib.suppress(OSError):
                 roots = [line.split()[3] for line in mounts.read_text().splitlines()]
@@ -324,7 +327,7 @@ def main(command: str = "", *arguments: str) -> None:
     elif command == "give":
         give(Path(arguments[0]), lines)
     elif command == "prune":
-        prune(set(lines))
+        prune(set(lines), [Path(argument) for argument in arguments])
     else:
         raise SystemExit(__doc__)
 

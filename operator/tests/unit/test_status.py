@@ -144,7 +144,7 @@ def test_pods_that_do_not_start_say_why() -> None:
     ]
     observed = SiteObservation("site-a", True, site.workloads, pods)
     message = _status(wanted, observed, _site(wanted, "site-b")).conditions[0].message
-    assert message == "renderer on site-a 0/1 (pod assistant-renderer-0: ImagePullBackOff: no such image)"
+    assert message == "renderer on site-a 0/1; renderer: pod assistant-renderer-0: ImagePullBackOff: no such image"
 
 
 def test_refused_pods() -> None:

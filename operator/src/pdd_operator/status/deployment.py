@@ -174,14 +174,14 @@ def _ready(view: _View, link_ready: Finding) -> Finding:
 
 
 def _shortfall(view: _View) -> str:
-    """Each role that lacks pods, and the first trouble of each."""
-    lines = []
+    """The roles that lack pods, and what stands in the way of the first one for which that is known."""
+    roles = ", ".join(f"{role.name} on {role.cluster} {role.ready}/{role.desired}" for role in view.short)
     for role in view.short:
         pods = view.pods(role)
         cause = failed_creation(view.workload(role)) or unschedulable(pods) or trouble(pods)
-        line = f"{role.name} on {role.cluster} {role.ready}/{role.desired}"
-        lines.append(f"{line} ({cause})" if cause else line)
-    return "; ".join(lines)
+        if cause:
+            return f"{roles}; {role.name}: {cause}"
+    return roles
 
 
 def _stalled(view: _View) -> Finding:
