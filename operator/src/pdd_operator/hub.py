@@ -31,6 +31,9 @@ async def write_status(
         return None
     written = await hub.replace_status(kind, {**found, "status": wanted})
     for transition in transitions(previous, status.conditions):  # type: ignore[attr-defined]
+        about = found["metadata"]
+        subject = f"{found['kind']} {about.get('namespace', '')}/{about['name']}"
+        logger.info(transition.message, extra={"object": subject, "reason": transition.reason})
         await _event(hub, found, transition.type, transition.reason, transition.message)
     return written
 

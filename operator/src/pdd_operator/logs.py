@@ -4,6 +4,9 @@ import json
 import logging
 from datetime import UTC, datetime
 
+_FIELDS = ("object", "reason")
+"""What a record may carry beside its message."""
+
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -13,6 +16,7 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -56,9 +56,7 @@ def test_relay_decode() -> None:
     wanted = deployment()
     assert_golden(
         "relay-decode",
-        engines(
-            wanted, component=RELAY_DECODE, role=wanted.spec.relay_decode, pool=COMPUTE[0], image="engine:1"
-        ),
+        engines(wanted, component=RELAY_DECODE, role=wanted.spec.relay_decode, pool=COMPUTE[0], image="engine:1"),
     )
 
 
@@ -145,9 +143,7 @@ def test_model_source(source: dict[str, Any], model: str, revision: str) -> None
 def test_claim_is_mounted_read_only() -> None:
     source = {"persistentVolumeClaim": {"claimName": "weights"}}
     manifest = _prefill(model={"name": "m", "source": source})
-    assert {"name": "model", "mountPath": "/models/pvc", "readOnly": True} in _container(manifest)[
-        "volumeMounts"
-    ]
+    assert {"name": "model", "mountPath": "/models/pvc", "readOnly": True} in _container(manifest)["volumeMounts"]
     claim = {"claimName": "weights", "readOnly": True}
     volumes = manifest["spec"]["template"]["spec"]["volumes"]
     assert {"name": "model", "persistentVolumeClaim": claim} in volumes

@@ -59,9 +59,7 @@ def _site(wanted: PDDDeployment, cluster: str, **ready: int) -> SiteObservation:
     roles = {name: count for (name, where), count in desired_pods(wanted).items() if where == cluster}
     return SiteObservation(
         cluster=cluster,
-        workloads=[
-            _workload(name, count, ready.get(name.replace("-", "_"), count)) for name, count in roles.items()
-        ],
+        workloads=[_workload(name, count, ready.get(name.replace("-", "_"), count)) for name, count in roles.items()],
         pods=[_pod(name, number) for name, count in roles.items() for number in range(count)],
     )
 
@@ -69,9 +67,7 @@ def _site(wanted: PDDDeployment, cluster: str, **ready: int) -> SiteObservation:
 def _line(ready: str = "True") -> WANLink:
     found = link()
     found.status.conditions = [
-        Condition(
-            type="Ready", status=ready, reason="R", message="", observed_generation=1, last_transition_time=NOW
-        )
+        Condition(type="Ready", status=ready, reason="R", message="", observed_generation=1, last_transition_time=NOW)
     ]
     return found
 
@@ -171,9 +167,7 @@ def test_a_roll_out_past_its_deadline_stalls() -> None:
         _workload("prefill", 4, 0, conditions=[late]) if "prefill" in each["metadata"]["name"] else each
         for each in site.workloads
     ]
-    status = _status(
-        wanted, SiteObservation("site-a", True, workloads, site.pods), _site(wanted, "site-b")
-    )
+    status = _status(wanted, SiteObservation("site-a", True, workloads, site.pods), _site(wanted, "site-b"))
     assert _brief(status)["Stalled"] == ("True", "ProgressDeadlineExceeded")
     assert _brief(status)["Reconciling"][0] == "False"
 
@@ -314,9 +308,7 @@ def _measured(found: WANLink, *reports: Report, due: bool = True, now: str = NOW
 
 
 def test_link_nobody_probes() -> None:
-    status = link_status(
-        link(), Problem("NoProbe", "nobody", needs_help=False), numbers_due=True, now=NOW
-    )
+    status = link_status(link(), Problem("NoProbe", "nobody", needs_help=False), numbers_due=True, now=NOW)
     assert _brief(status) == {
         "Ready": ("Unknown", "NoProbe"),
         "Reachable": ("Unknown", "NoProbe"),
@@ -332,9 +324,7 @@ def test_link_measured() -> None:
         "LatencyWithinBudget": ("True", "WithinBudget"),
     }
     assert status.round_trip == "20ms"
-    assert status.paths == [
-        LinkPath(from_="site-a", to="site-b", round_trip_micros=RoundTrip(p50=20_000, p99=21_000))
-    ]
+    assert status.paths == [LinkPath(from_="site-a", to="site-b", round_trip_micros=RoundTrip(p50=20_000, p99=21_000))]
 
 
 def test_link_over_budget_without_a_budget_and_silent() -> None:

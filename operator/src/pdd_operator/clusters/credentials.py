@@ -7,6 +7,7 @@ and whoever may write the Secret must not be able to read or run those.
 import base64
 import contextlib
 import os
+import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,7 +54,10 @@ def client_from(kubeconfig: str) -> ApiClient:
         configuration.api_key["BearerToken"] = f"Bearer {user['token']}"
     with _certificate_files(user) as (certificate, key):
         configuration.cert_file, configuration.key_file = certificate, key
-        client = ApiClient(configuration)
+        try:
+            client = ApiClient(configuration)
+        except (ssl.SSLError, ValueError):
+            raise BadCredentialsError("its certificates cannot be loaded") from None
         configuration.cert_file = configuration.key_file = None
     return client
 
