@@ -25,7 +25,7 @@ class Supervisor:
             hub=hub,
             members=Registry(
                 hub=hub,
-                node_changed=lambda member: loops.wake(MEMBER_CLUSTER.kind, member),
+                node_changed=self._node_changed,
                 object_changed=lambda namespace, found: loops.wake(PDD_DEPLOYMENT.kind, _instance(found), namespace),
             ),
             loops=loops,
@@ -64,6 +64,10 @@ class Supervisor:
         self.context.loops.start(key)
         if kind is WAN_LINK:
             self.context.loops.wake(PDD_DEPLOYMENT.kind)
+
+    def _node_changed(self, member: str) -> None:
+        self.context.members.count_again(member)
+        self.context.loops.wake(MEMBER_CLUSTER.kind, member)
 
     def overdue(self) -> list[str]:
         """Objects whose loop hangs."""

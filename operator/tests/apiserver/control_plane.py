@@ -104,13 +104,15 @@ def _api_server(stack: contextlib.ExitStack, name: str, directory: pathlib.Path,
 def _wait_ready(cluster: Cluster) -> None:
     insecure = ssl.create_default_context()
     insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
-    request = urllib.request.Request(f"{cluster.url}/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
+    request = urllib.request.Request(  # noqa: S310 https
+        f"{cluster.url}/readyz", headers={"Authorization": f"Bearer {TOKEN}"}
+    )
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         if cluster.process.poll() is not None:
             break
         with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(request, context=insecure, timeout=5).read()
+            urllib.request.urlopen(request, context=insecure, timeout=5).read()  # noqa: S310 https
             certificate = (cluster.kubeconfig.parent / "apiserver.crt").read_bytes()
             cluster.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(cluster.url, certificate)))
             return
@@ -133,9 +135,8 @@ def _kubeconfig(url: str, certificate: bytes) -> dict[str, Any]:
 
 def _keys(directory: pathlib.Path) -> None:
     key, public = directory / "sa.key", directory / "sa.pub"
-    quiet: dict[str, Any] = {"check": True, "capture_output": True}
-    subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-out", str(key)], **quiet)
-    subprocess.run(["openssl", "rsa", "-in", str(key), "-pubout", "-out", str(public)], **quiet)
+    subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-out", str(key)], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", str(key), "-pubout", "-out", str(public)], check=True, capture_output=True)
 
 
 def _spawn(stack: contextlib.ExitStack, log: pathlib.Path, command: list[str]) -> subprocess.Popen[bytes]:

@@ -31,7 +31,9 @@ _GRANTS = [
 async def grant(session: Session, chart: str, values: dict[str, Any]) -> None:
     """Apply what the chart grants, without what it runs."""
     command = [binary("helm"), "template", chart, str(CHARTS / chart), "--namespace", SYSTEM, "--values", "-"]
-    rendered = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True)
+    rendered = await asyncio.to_thread(
+        subprocess.run, command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True
+    )
     kinds = {kind.kind: kind for kind in _GRANTS}
     for document in yaml.safe_load_all(rendered.stdout):
         if document and document["kind"] in kinds:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from pdd_operator.clusters.errors import UnreachableError
 from pdd_operator.clusters.kinds import (
     CONFIG_MAP,

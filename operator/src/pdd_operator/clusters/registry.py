@@ -27,6 +27,8 @@ class Member:
     """Whether its loop has come round once, so that `connected` means something."""
     cluster_uid: str = ""
     nodes: Sequence[Node] = ()
+    counted_at: float | None = None
+    """When nodes and chips were last counted, on the event loop's clock; None when they are to be counted."""
     fingerprint: str = ""
     watches: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
 
@@ -83,6 +85,12 @@ class Registry:
         names = [each.name for each in self if each.cluster_uid == cluster_uid != "" and each.name < member.name]
         return min(names, default=None)
 
+    def count_again(self, name: str) -> None:
+        """Nodes or chips of the member changed."""
+        member = self.get(name)
+        if member is not None:
+            member.counted_at = None
+
     def met(self, name: str) -> bool:
         """Whether the member was tried since the operator started."""
         member = self.get(name)
@@ -124,5 +132,6 @@ class Registry:
             task.cancel()
         member.watches.clear()
         session, member.session, member.connected = member.session, None, False
+        member.counted_at = None
         if session is not None and session is not self._hub:
             await session.close()

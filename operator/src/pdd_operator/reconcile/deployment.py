@@ -122,6 +122,7 @@ async def _report(
     previous = deployment.status.conditions
     if await write_status(context.hub, PDD_DEPLOYMENT, found, status, previous=previous):
         for site in sites:
+            context.members.count_again(site.cluster)
             context.loops.wake(MEMBER_CLUSTER.kind, name=site.cluster)
     return _RESYNC if not unresolved and all(site.usable for site in sites) else _RETRY
 

@@ -1,7 +1,9 @@
-"""MemberCluster: connect, ask for version, nodes and pods, write the status, wake who depends on it."""
+"""MemberCluster: connect, probe, count nodes and chips, write the status, wake who depends on it."""
 
 import asyncio
 import base64
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pdd_operator.api.member_cluster import MemberCluster
 from pdd_operator.api.pdd_deployment import PDDDeployment
@@ -17,8 +19,9 @@ from pdd_operator.plan.nodes import node
 from pdd_operator.plan.problem import Problem
 from pdd_operator.status.member import MemberObservation, member_status
 
-_RESYNC = 60.0
-_RETRY = 10.0
+_PROBE: Final = 10.0
+_COUNT: Final = 60.0
+"""Listing all nodes of a large cluster is no probe: they are counted on events, and this often."""
 
 
 async def reconcile_member(context: Context, key: Key) -> float | None:
@@ -30,39 +33,47 @@ async def reconcile_member(context: Context, key: Key) -> float | None:
         return None
     cluster = MemberCluster.model_validate(found)
     member = context.members.enter(cluster)
+    spec_changed = cluster.status.observed_generation != cluster.metadata.generation
+    if spec_changed:
+        member.counted_at = None
+    before = member.met, member.connected, member.nodes
 
     seen = await _observe(context, member)
 
-    before = member.met, member.connected, member.nodes
-    member.met, member.connected = True, isinstance(seen, MemberObservation)
-    if isinstance(seen, MemberObservation):
-        member.nodes = seen.nodes
-    status = member_status(cluster, seen, now=timestamp())
-    await write_status(context.hub, MEMBER_CLUSTER, found, status, previous=cluster.status.conditions)
-    spec_changed = cluster.status.observed_generation != cluster.metadata.generation
+    member.met, member.connected = True, not isinstance(seen, Problem)
+    if seen is not None:
+        status = member_status(cluster, seen, now=timestamp())
+        await write_status(context.hub, MEMBER_CLUSTER, found, status, previous=cluster.status.conditions)
     if spec_changed or before != (member.met, member.connected, member.nodes):
         _wake_dependents(context)
-    return _RESYNC if member.connected else _RETRY
+    return _PROBE
 
 
-async def _observe(context: Context, member: Member) -> MemberObservation | Problem:
-    """What the member says, or why it says nothing."""
+async def _observe(context: Context, member: Member) -> MemberObservation | Problem | None:
+    """What the member says, or why it says nothing; None when it answers and its count is still good."""
     try:
         session = await _connect(context, member)
-        namespaces = await _namespaces(context, member.name)
-        version, uid, nodes, pods = await asyncio.gather(
-            session.version(),
-            _cluster_uid(session),
-            session.list(NODE),
-            asyncio.gather(*(_pods(session, namespace) for namespace in namespaces)),
-        )
+        version = await session.version()
+        now = asyncio.get_running_loop().time()
+        if member.connected and member.counted_at is not None and now - member.counted_at < _COUNT:
+            return None
+        member.counted_at = now
+        return await _count(context, member, session, version)
     except BadCredentialsError as error:
         return Problem("BadCredentials", f"the kubeconfig cannot be used: {error}")
     except UnreachableError as error:
         return Problem("Unreachable", f"the API server does not answer: {error}", needs_help=False)
     except ApiError as error:
         return _refused(error)
-    member.cluster_uid = uid
+
+
+async def _count(context: Context, member: Member, session: Session, version: str) -> MemberObservation | Problem:
+    uid, nodes, pods = await asyncio.gather(
+        _cluster_uid(session),
+        session.list(NODE),
+        _pods(session, await _namespaces(context, member.name)),
+    )
+    member.cluster_uid, member.nodes = uid, [node(each) for each in nodes]
     namesake = context.members.namesake(member, uid)
     if namesake is not None:
         return Problem(
@@ -70,11 +81,7 @@ async def _observe(context: Context, member: Member) -> MemberObservation | Prob
             f"MemberCluster {namesake} is this very cluster; delete one of the two: the operator would remove "
             "under each name what it makes under the other",
         )
-    return MemberObservation(
-        version=version,
-        nodes=[node(each) for each in nodes],
-        pods=[pod for some in pods for pod in some],
-    )
+    return MemberObservation(version=version, nodes=member.nodes, pods=pods)
 
 
 async def _connect(context: Context, member: Member) -> Session:
@@ -117,10 +124,16 @@ async def _namespaces(context: Context, cluster: str) -> list[str]:
     )
 
 
-async def _pods(session: Session, namespace: str) -> list[Object]:
-    """Our pods in a namespace; none where the member grants nothing there, which its deployments report."""
+async def _pods(session: Session, namespaces: Iterable[str]) -> list[Object]:
+    """Our pods in the namespaces."""
+    found = await asyncio.gather(*(_pods_in(session, namespace) for namespace in namespaces))
+    return [pod for pods in found for pod in pods]
+
+
+async def _pods_in(session: Session, namespace: str) -> Sequence[Object]:
+    """None where the member grants nothing there, which the PDDDeployments of the namespace report."""
     try:
-        return list(await session.list(POD, namespace, selector=OURS))
+        return await session.list(POD, namespace, selector=OURS)
     except ApiError as error:
         if error.status == 403:
             return []
