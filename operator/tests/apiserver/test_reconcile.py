@@ -1,9 +1,11 @@
 """The reconcilers against two real API servers."""
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
+import yaml
 
 from pdd_operator.clusters.errors import UnreachableError
 from pdd_operator.clusters.kinds import (
@@ -290,3 +292,30 @@ async def test_changes_in_a_member_wake_the_loop(world: World) -> None:
         DEPLOYMENT, "assistant-main-decode", world.namespace, {"metadata": {"annotations": {"a": "b"}}}
     )
     await asyncio.wait_for(woken.wait(), timeout=5)
+
+
+async def test_a_site_that_hangs_does_not_keep_the_other_waiting(world: World) -> None:
+    accepted: list[asyncio.StreamWriter] = []
+    hole = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+    document = yaml.safe_load(base64.b64decode(world.kubeconfig))
+    document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{hole.sockets[0].getsockname()[1]}"
+    encoded = base64.b64encode(yaml.safe_dump(document).encode()).decode()
+    await world.hub.merge(SECRET, "site-b", SYSTEM, {"data": {"kubeconfig": encoded}})
+    await world.create()
+
+    hanging = asyncio.create_task(world.visit(MEMBER_CLUSTER, "site-b"))
+    async with asyncio.timeout(5):
+        await world.visit(MEMBER_CLUSTER, "site-a")
+        await world.visit(PDD_DEPLOYMENT, "assistant")
+    assert not hanging.done()
+    assert set(await world.owned(world.hub)) == HERE
+    assert (await world.front_config())["sites"][0]["addresses"] == []
+
+    async with asyncio.timeout(15):
+        await hanging
+    await world.visit(PDD_DEPLOYMENT, "assistant")
+    ready = condition(await world.read(), "Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "MemberUnreachable")
+    hole.close()
+    for writer in accepted:
+        writer.close()

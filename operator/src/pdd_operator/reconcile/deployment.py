@@ -41,15 +41,14 @@ async def reconcile_deployment(context: Context, key: Key) -> float | None:
 
     references = await _references(context, deployment)
     clusters = deployment.spec.prefill.cluster, deployment.main_placement.cluster
-    if not isinstance(references, Problem) and not all(map(context.members.met, clusters)):
-        return _SOON  # the operator has just started; a status now would only say so
-
     prefill, main = sites = [Site(name, context.members.get(name), deployment) for name in clusters]
     for name in clusters:
         context.members.watch(name, deployment.metadata.namespace)
     await asyncio.gather(prefill.observe(), main.observe())
     if not isinstance(references, Problem):
         await _roll_forward(context, deployment, references, prefill, main)
+        if not all(map(context.members.met, clusters)):
+            return _SOON  # the operator has just started; a status now would only say so
     return await _report(context, found, deployment, references, sites)
 
 
