@@ -45,7 +45,7 @@ def _pause_nixl_progress_thread(micros: int) -> None:
     if micros <= 0:
         return
     try:
-        api = importlib.import_module("nixl._api")
+        api: Any = importlib.import_module("nixl._api")
         version = importlib.metadata.version("nixl")
     except (ImportError, importlib.metadata.PackageNotFoundError):
         return  # no NIXL, no thread
