@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pdd_operator.api.base import Condition, Model
+from pdd_operator.api.base import Condition, Status
 from pdd_operator.clusters.errors import ApiError, UnreachableError
 from pdd_operator.clusters.kinds import EVENT, Kind
 from pdd_operator.clusters.session import Object, Session
@@ -23,14 +23,14 @@ def timestamp() -> str:
 
 
 async def write_status(
-    hub: Session, kind: Kind, found: Object, status: Model, *, previous: Sequence[Condition]
+    hub: Session, kind: Kind, found: Object, status: Status, *, previous: Sequence[Condition]
 ) -> Object | None:
     """Write the status where it differs, with an Event for each transition; None where nothing changed."""
     wanted = status.model_dump(by_alias=True, exclude_none=True)
     if found.get("status") == wanted:
         return None
     written = await hub.replace_status(kind, {**found, "status": wanted})
-    for transition in transitions(previous, status.conditions):  # type: ignore[attr-defined]
+    for transition in transitions(previous, status.conditions):
         about = found["metadata"]
         subject = f"{found['kind']} {about.get('namespace', '')}/{about['name']}"
         logger.info(transition.message, extra={"object": subject, "reason": transition.reason})

@@ -70,3 +70,10 @@ class Condition(Model):
 
 
 Conditions = Annotated[list[Condition], Field(json_schema_extra=listed_by("type"), max_length=16)]
+
+
+class Status(Model):
+    """What every status has."""
+
+    observed_generation: int = Field(default=0, description="The generation of the spec this status is of.")
+    conditions: Conditions = Field(default=[], description="Aspects of the state.")

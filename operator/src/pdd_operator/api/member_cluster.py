@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pdd_operator.api.base import API_VERSION, Conditions, Metadata, Model, Name, Price, listed_by, rule
+from pdd_operator.api.base import API_VERSION, Conditions, Metadata, Model, Name, Price, Status, listed_by, rule
 from pdd_operator.api.pod import Toleration
 
 
@@ -103,10 +103,9 @@ class NodePoolStatus(Model):
     chips: Chips = Field(description="Its chips.")
 
 
-class MemberClusterStatus(Model):
+class MemberClusterStatus(Status):
     """What was found of the cluster."""
 
-    observed_generation: int = Field(default=0, description="The generation of the spec this status is of.")
     conditions: Conditions = Field(
         default=[], description="Ready: True when the API server answers; Unknown while it does not."
     )

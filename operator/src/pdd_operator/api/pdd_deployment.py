@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pdd_operator.api.base import API_VERSION, Conditions, Duration, Metadata, Model, Name, listed_by, rule
+from pdd_operator.api.base import API_VERSION, Conditions, Duration, Metadata, Model, Name, Status, listed_by, rule
 from pdd_operator.api.pod import Args, Env, KeySelector, Quantity, Resources
 
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -264,10 +264,9 @@ class Summary(Model):
     main_decode: str = Field(description="Main decode, all placements.")
 
 
-class PDDDeploymentStatus(Model):
+class PDDDeploymentStatus(Status):
     """What was found of the deployment."""
 
-    observed_generation: int = Field(default=0, description="The generation of the spec this status is of.")
     conditions: Conditions = Field(
         default=[],
         description="Ready: every role has its pods and the line is not down. Reconciling: on the way there. "

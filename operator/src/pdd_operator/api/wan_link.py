@@ -12,6 +12,7 @@ from pdd_operator.api.base import (
     Model,
     Name,
     Price,
+    Status,
     listed_by,
     rule,
 )
@@ -85,10 +86,9 @@ class LinkPath(Model):
     round_trip_micros: RoundTrip | None = Field(default=None, description="Round trip times.")
 
 
-class WANLinkStatus(Model):
+class WANLinkStatus(Status):
     """The line as measured."""
 
-    observed_generation: int = Field(default=0, description="The generation of the spec this status is of.")
     conditions: Conditions = Field(
         default=[],
         description="Ready and Reachable: the other end answers; Unknown (NoProbe) until the front router of "

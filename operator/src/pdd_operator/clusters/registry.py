@@ -81,9 +81,9 @@ class Registry:
         return session
 
     def namesake(self, member: Member, cluster_uid: str) -> str | None:
-        """Another member, of a lesser name, that is the same cluster."""
-        names = [each.name for each in self if each.cluster_uid == cluster_uid != "" and each.name < member.name]
-        return min(names, default=None)
+        """Another member that is the same cluster and came first."""
+        others = (each for each in self if each is not member and each.connected)
+        return next((each.name for each in others if each.cluster_uid == cluster_uid), None)
 
     def count_again(self, name: str) -> None:
         """Nodes or chips of the member changed."""

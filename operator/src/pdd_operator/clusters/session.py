@@ -126,7 +126,7 @@ class Session:
                 if event["type"] == "ERROR":
                     return
                 yield event["object"]
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise UnreachableError(_described(error)) from None
         finally:
             response.close()
@@ -161,10 +161,7 @@ class Session:
         """The request, again while the API server says that it is too busy."""
         for attempt in range(1, _BUSY_ATTEMPTS + 1):
             try:
-                # The client library keeps lists and dicts given to it: each call gets its own.
-                response: aiohttp.ClientResponse = await self._dynamic.request(
-                    method, path, serialize=False, query_params=[], header_params={}, **query
-                )
+                response: aiohttp.ClientResponse = await self._dynamic.request(method, path, serialize=False, **query)
                 return response
             except DynamicApiError as error:
                 if error.status != 429 or attempt == _BUSY_ATTEMPTS:

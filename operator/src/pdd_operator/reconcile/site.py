@@ -79,7 +79,7 @@ class Site:
         except (UnreachableError, TimeoutError):
             self.reachable = False
         except (ApiError, ForeignObjectError) as error:
-            self._problems.append(problem(error, self.cluster, self._deployment.metadata.namespace))
+            self._problems.append(as_problem(error, self.cluster, self._deployment.metadata.namespace))
 
 
 async def owned_objects(session: Session, deployment: PDDDeployment) -> tuple[list[Object], list[Object]]:
@@ -89,7 +89,7 @@ async def owned_objects(session: Session, deployment: PDDDeployment) -> tuple[li
     return [found for some in owned for found in some], list(pods)
 
 
-def problem(error: ApiError | ForeignObjectError, cluster: str, namespace: str) -> Problem:
+def as_problem(error: ApiError | ForeignObjectError, cluster: str, namespace: str) -> Problem:
     """The error for a condition."""
     if isinstance(error, ForeignObjectError):
         return Problem(

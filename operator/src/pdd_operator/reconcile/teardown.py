@@ -14,7 +14,7 @@ from pdd_operator.clusters.session import Object, Session
 from pdd_operator.context import Context
 from pdd_operator.hub import FINALIZER, set_finalizer, timestamp, write_status
 from pdd_operator.plan.problem import Problem
-from pdd_operator.reconcile.site import owned_objects, problem
+from pdd_operator.reconcile.site import as_problem, owned_objects
 from pdd_operator.status.deletion import deletion_status
 
 _AGAIN: Final = 5.0
@@ -51,7 +51,7 @@ async def _clear(context: Context, deployment: PDDDeployment, cluster: str) -> P
     except ApiError as error:
         if error.status == 403 and await _namespace_is_gone(member.session, namespace):
             return None
-        return problem(error, cluster, namespace)
+        return as_problem(error, cluster, namespace)
     if left == 0:
         return None
     return Problem("Deleting", f"waiting for objects to go on {cluster}: {left} left", needs_help=False)

@@ -1,7 +1,7 @@
 """The status of a PDDDeployment."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pdd_operator.api.pdd_deployment import PDDDeployment, PDDDeploymentStatus, RoleStatus, Summary
 from pdd_operator.api.wan_link import WANLink
@@ -39,7 +39,7 @@ class _View:
     sites: Mapping[str, SiteObservation]
     problems: Sequence[Problem]
     roles: Sequence[RoleStatus]
-    workloads: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    workloads: Mapping[tuple[str, str], Manifest]
 
     @property
     def lost(self) -> list[str]:
