@@ -1,6 +1,7 @@
 """`pdd-operator`: runs until it is told to stop."""
 
 import os
+import socket
 import sys
 
 import kopf
@@ -15,6 +16,8 @@ def main() -> int:
     configure_logging()
     from pdd_operator import handlers  # noqa: F401, PLC0415 registers with kopf
 
+    # kopf wants a name for this process, and looks for a user's where a pod's uid has none.
+    os.environ.setdefault("POD_ID", socket.gethostname())
     port = os.environ.get("PDD_HEALTH_PORT", str(HEALTH_PORT))
     kopf.run(
         clusterwide=True,
