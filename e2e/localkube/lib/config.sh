@@ -1,8 +1,8 @@
 # Names, addresses and settings of the two clusters; read by every other script.
 #
 # Everything lives in network namespaces named $LK_PREFIX-*, control groups below $LK_PREFIX, and the
-# directory $STATE. Two installations side by side need two prefixes and two address ranges:
-# LK_PREFIX=try LK_NET=100 LK_PORT_a=17441 LK_PORT_b=17442.
+# directory $STATE. Two installations side by side need two prefixes and two pairs of ports:
+# LK_PREFIX=try LK_PORT_a=17441 LK_PORT_b=17442. Their addresses may be the same: they never meet.
 # shellcheck shell=bash disable=SC2034
 
 LK_PREFIX=${LK_PREFIX:-pdd}

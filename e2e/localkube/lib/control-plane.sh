@@ -1,6 +1,6 @@
 #!/bin/bash
 # control-plane.sh CLUSTER: pid 1 of a control plane, in namespaces of its own; starts again what dies.
-set -uo pipefail
+set -euo pipefail
 . "$(dirname "$0")/config.sh"
 . "$LIB/supervise.sh"
 c=$1 pki=$STATE/$1/pki ip=$(lan "$1").2 log=$STATE/$1/log
@@ -15,6 +15,7 @@ keep_chips() {
   # A kubelet that starts sets to zero every extended resource that no device plugin of its own has
   # registered. There are no devices here, so the nodes are watched and get their chips again each time.
   local n have want r
+  # shellcheck disable=SC2016
   kubectl get nodes --watch -o 'go-template={{.metadata.name}}{{range $k, $v := .status.capacity}} {{$k}}={{$v}}{{end}}{{"\n"}}' |
     while read -r n have; do
       want=CHIPS_$n

@@ -47,14 +47,14 @@ group_init() { # group_init NAME: the process that is pid 1 of the part's own pi
   local processes
   processes=$(cat "$GROUP_TREE/$LK_PREFIX/$1/own/cgroup.procs" 2>/dev/null) || return 0
   # Some may have ended by now, so a missing file is no error.
-  # shellcheck disable=SC2046
+  # shellcheck disable=SC2046,SC2086
   awk '$1 == "Pid:" {p = $2} $1 == "NSpid:" && NF == 3 && $3 == 1 {print p; exit}' \
     $(printf '/proc/%s/status\n' $processes) 2>/dev/null || true
 }
 
 group_kill() { # group_kill NAME: at once, as a power cut would; then the groups go too
-  local tries pids h
-  for tries in $(seq 200); do
+  local pids h
+  for _ in $(seq 200); do
     pids=$(group_pids "$1")
     [ -n "$pids" ] || break
     # shellcheck disable=SC2086

@@ -91,12 +91,13 @@ def images_in(archive: tarfile.TarFile) -> Iterator[tuple[list[str], bytes, list
         raise SystemExit("images: neither a docker-archive nor an OCI archive")
 
     def blob(descriptor: dict[str, Any]) -> str:
-        return "blobs/" + descriptor["digest"].replace(":", "/")
+        return "blobs/" + str(descriptor["digest"]).replace(":", "/")
 
     for entry in json.load(read(archive, "index.json"))["manifests"]:
         manifest = json.load(read(archive, blob(entry)))
         name = entry.get("annotations", {}).get("org.opencontainers.image.ref.name")
-        yield [name] if name else [], read(archive, blob(manifest["config"])).read(), [blob(x) for x in manifest["layers"]]
+        config, layers = read(archive, blob(manifest["config"])).read(), [blob(layer) for layer in manifest["layers"]]
+        yield [name] if name else [], config, layers
 
 
 def unpack_layer(packed: IO[bytes], diff_id: str) -> None:
@@ -109,11 +110,9 @@ def unpack_layer(packed: IO[bytes], diff_id: str) -> None:
     packed.seek(0)
     plain = gzip.GzipFile(fileobj=packed) if start == b"\x1f\x8b" else packed
     found = hashlib.sha256()
-    tar = subprocess.Popen(
-        ["tar", "--extract", "--file=-", f"--directory={partial}", "--preserve-permissions", "--same-owner", "--numeric-owner",
-         "--xattrs", "--xattrs-include=*", "--delay-directory-restore", "--warning=no-timestamp"],
-        stdin=subprocess.PIPE,
-    )  # fmt: skip
+    keep = "--preserve-permissions --same-owner --numeric-owner --xattrs --xattrs-include=* --delay-directory-restore"
+    command = ["tar", "--extract", "--file=-", f"--directory={partial}", "--warning=no-timestamp", *keep.split()]
+    tar = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert tar.stdin
     while chunk := plain.read(1 << 20):
         found.update(chunk)
@@ -264,7 +263,7 @@ def make(out: str, reference: str, program: str) -> None:
 
 
 def ctr(*arguments: str) -> str:
-    done = subprocess.run(["ctr", "--namespace", "k8s.io", *arguments], capture_output=True, text=True)
+    done = subprocess.run(["ctr", "--namespace", "k8s.io", *arguments], check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"images: ctr {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
