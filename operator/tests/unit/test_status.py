@@ -143,6 +143,19 @@ def test_pods_that_do_not_start_say_why() -> None:
     assert message == "renderer on site-a 0/1; renderer: pod assistant-renderer-0: ImagePullBackOff: no such image"
 
 
+def test_pods_that_crash_say_how() -> None:
+    wanted = deployment()
+    crash = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting"}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+    }
+    site = _site(wanted, "site-a", renderer=0)
+    pods = [*site.pods, _pod("renderer", 0, containerStatuses=[crash])]
+    observed = SiteObservation("site-a", True, site.workloads, pods)
+    message = _status(wanted, observed, _site(wanted, "site-b")).conditions[0].message
+    assert message.endswith("pod assistant-renderer-0: CrashLoopBackOff: exit code 137 (OOMKilled)")
+
+
 def test_refused_pods() -> None:
     wanted = deployment()
     refusal = {"type": "ReplicaFailure", "status": "True", "message": "violates PodSecurity"}

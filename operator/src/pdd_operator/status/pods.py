@@ -39,8 +39,15 @@ def trouble(pods: Iterable[Manifest]) -> str | None:
             waiting: dict[str, Any] = (container.get("state") or {}).get("waiting") or {}
             reason = waiting.get("reason")
             if reason and reason not in _STARTING:
-                return f"pod {pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".rstrip(": ")
+                detail = _last_exit(container) or waiting.get("message", "")
+                return f"pod {pod['metadata']['name']}: {reason}: {detail}".rstrip(": ")
     return None
+
+
+def _last_exit(container: Manifest) -> str | None:
+    """How a container that crashes ended: it says more than the back-off, and does not change every minute."""
+    last: dict[str, Any] = (container.get("lastState") or {}).get("terminated") or {}
+    return f"exit code {last['exitCode']} ({last.get('reason', 'no reason given')})" if last else None
 
 
 def _by_name(pods: Iterable[Manifest]) -> Iterator[Manifest]:
