@@ -10,6 +10,7 @@ from pdd_operator.api.base import Condition, Status
 from pdd_operator.clusters.errors import ApiError, UnreachableError
 from pdd_operator.clusters.kinds import EVENT, Kind
 from pdd_operator.clusters.session import Object, Session
+from pdd_operator.loops import Key
 from pdd_operator.status.transitions import transitions
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ async def write_status(
     written = await hub.replace_status(kind, {**found, "status": wanted})
     for transition in transitions(previous, status.conditions):
         about = found["metadata"]
-        subject = f"{found['kind']} {about.get('namespace', '')}/{about['name']}"
+        subject = str(Key(found["kind"], about["name"], about.get("namespace", "")))
         logger.info(transition.message, extra={"object": subject, "reason": transition.reason})
         await _event(hub, found, transition.type, transition.reason, transition.message)
     return written

@@ -27,5 +27,5 @@ def configure_logging() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for noisy in ("aiohttp.access", "kopf.objects"):
+    for noisy in ("aiohttp.access", "kopf.objects", "kopf.activities.probe"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
