@@ -46,6 +46,7 @@ def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
                     "env": [
                         {"name": "OMP_NUM_THREADS", "value": "1"},
                         {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"},
+                        {"name": "TORCH_COMPILE_DISABLE", "value": "1"},
                         {"name": "VLLM_PLUGINS", "value": ""},
                     ],
                     "ports": [{"name": "http", "containerPort": 8000}],

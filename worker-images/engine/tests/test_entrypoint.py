@@ -85,6 +85,7 @@ class TestOnCpu:
         assert plan.environment["UCX_TLS"] == "tcp,self"
         assert plan.environment["UCX_NET_DEVICES"] == "eth0"
         assert plan.environment["OMP_NUM_THREADS"] == "1"
+        assert plan.environment["TORCH_COMPILE_DISABLE"] == "1"
 
     def test_one_worker_lives_in_the_engine_core_and_two_do_not(self) -> None:
         one = launch(self.POD, [])

@@ -80,6 +80,9 @@ def launch(
             # One thread: more of them spin against each other as soon as two engines share a machine.
             "OMP_NUM_THREADS": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            # The image has no compiler, and vLLM compiles some helpers in spite of --enforce-eager: the first request
+            # with logprobs would end the engine.
+            "TORCH_COMPILE_DISABLE": "1",
         }
         if _in_one_process(settings, on_cpu):
             # The engine core is still a process of its own; this lets its worker be in it (see _engine_arguments).
