@@ -12,6 +12,8 @@ HTTP_PORT = 8000
 SIDE_CHANNEL_PORT = 5600
 
 _STARTUP_PERIOD = 2
+# Longer than the 60 s in which an engine ends its work after SIGTERM, unread leases included (pdd_engine).
+_GRACE_SECONDS = 75
 
 
 def engine_pod(
@@ -76,7 +78,7 @@ def engine_pod(
         **nodes,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 30,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [

@@ -18,6 +18,8 @@ from pdd_operator.desired.pods import (
 )
 
 ROUTER_PORT = 8000
+# Longer than the 60 s in which a router lets running answers end after SIGTERM (pdd_router).
+_GRACE_SECONDS = 75
 CONFIG_KEY = "router.json"
 _CONFIG_MOUNT = "/etc/pdd"
 
@@ -45,7 +47,7 @@ def router_deployment(deployment: PDDDeployment, *, component: str, pools: Seque
         "serviceAccountName": object_name(deployment, "router"),
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 60,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [
