@@ -23,6 +23,17 @@ def set_replicas(sites: Sites, **roles: int) -> None:
     sites.a.kubectl("-n", "llm", "patch", running.KIND, "tiny", "--type=merge", "-p", f'{{"spec":{patch}}}')
 
 
+def running_operator(sites: Sites) -> dict[str, Any]:
+    """Its pod, once its container runs: after a kill the kubelet takes a while to say so, and to start it again."""
+
+    def look() -> dict[str, Any] | None:
+        found = sites.a.list("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pdd-operator")
+        ready = [pod for pod in found if condition(pod, "Ready")["status"] == "True"]
+        return ready[0] if len(found) == len(ready) == 1 else None
+
+    return wait_for("the operator's pod", look, seconds=120)
+
+
 def ready_pods(sites: Sites, component: str) -> int:
     cluster = sites.b if component == "main-router" else sites.a
     return sum(
@@ -68,7 +79,7 @@ def test_at_rest_nothing_is_written(sites: Sites, tiny: OpenAI) -> None:
 
 @pytest.mark.parametrize("round_", range(3))
 def test_the_operator_killed_at_a_random_moment_converges(sites: Sites, tiny: OpenAI, round_: int) -> None:
-    [pod] = sites.a.list("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pdd-operator")
+    pod = running_operator(sites)
     restarts = pod["status"]["containerStatuses"][0]["restartCount"]
     wanted = 2 if ready_pods(sites, "front-router") == 1 else 1
     set_replicas(sites, router=wanted)
@@ -76,8 +87,7 @@ def test_the_operator_killed_at_a_random_moment_converges(sites: Sites, tiny: Op
     kill_container(pod)
     wait_for_pods(sites, "front-router", wanted)
     wait_for_pods(sites, "main-router", wanted)
-    [pod] = sites.a.list("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pdd-operator")
-    assert pod["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
+    assert running_operator(sites)["status"]["containerStatuses"][0]["restartCount"] == restarts + 1
     running.wait_ready(sites.a, "tiny")
 
 

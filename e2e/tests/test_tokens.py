@@ -33,6 +33,15 @@ def test_every_token_is_a_single_engines(tiny: OpenAI, alone: OpenAI, length: in
     eager["handed over"] += 0 < answer.trace["eager_tokens"] < OUTPUT
 
 
+@pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
+def test_sixteen_tokens_are_sixteen(tiny: OpenAI, alone: OpenAI, pipeline: Pipeline) -> None:
+    """vLLM's own default length, which its renderer does not spell out."""
+    ids = prompt(400, seed=41)
+    answer = complete(tiny, "tiny", ids, max_tokens=16, pipeline=pipeline)
+    assert answer.token_ids == complete(alone, "tiny", ids, max_tokens=16, trace=False).token_ids
+    assert len(answer.token_ids) == 16
+
+
 def test_the_relay_was_really_used(tiny: OpenAI) -> None:
     """Above, RLD and MD both spoke in most of the forced relay requests: otherwise nothing was proven."""
     if not eager["requests"]:

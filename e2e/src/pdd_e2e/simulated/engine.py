@@ -94,7 +94,7 @@ class SimulatedEngine:
                 return web.json_response({"error": {"message": "the line is gone"}}, status=500)
             if kv["remote_num_tokens"] != len(prompt):
                 return web.json_response({"error": {"message": "wrong prompt length"}}, status=500)
-        made = continuation(prompt, params["max_tokens"])
+        made = continuation(prompt, params.get("max_tokens", 500))  # ... and fills the context without a limit
         if not body["stream"]:
             usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(made)}
             usage["prompt_tokens_details"] = {"cached_tokens": 0}
@@ -116,7 +116,7 @@ class SimulatedEngine:
         """Text is the ids with spaces, as the simulated renderer has it."""
         body = orjson.loads(await http.read())
         self.requests.append(body)
-        made = continuation(body["prompt"], body["max_tokens"])
+        made = continuation(body["prompt"], body.get("max_tokens", 16))
         text = "".join(f" {token}" for token in made)
         choice = {"index": 0, "text": text, "finish_reason": "length"}
         details = {"cached_tokens": len(body["prompt"])}
@@ -151,7 +151,10 @@ class SimulatedRenderer:
     def _render(text: str, body: dict[str, Any]) -> dict[str, Any]:
         ids = [int(word) for word in text.split()]
         limit = body.get("max_tokens") or body.get("max_completion_tokens") or 16
-        return {"token_ids": ids, "sampling_params": {"max_tokens": limit, "temperature": 0.0}}
+        params: dict[str, Any] = {"temperature": 0.0}
+        if limit != 16:  # vLLM leaves out what equals its default ...
+            params["max_tokens"] = limit
+        return {"token_ids": ids, "sampling_params": params}
 
     async def _completions(self, http: web.Request) -> web.Response:
         body = orjson.loads(await http.read())

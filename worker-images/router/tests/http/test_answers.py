@@ -74,6 +74,15 @@ async def test_chat_opens_with_the_role(start: Any) -> None:
     assert "".join(c["choices"][0]["delta"]["content"] for c in chunks) == text(alone(3))
 
 
+@pytest.mark.parametrize("limit", [{}, {"max_tokens": 16}])
+async def test_the_default_length_is_kept(start: Any, limit: dict[str, int]) -> None:
+    """vLLM's renderer leaves `max_tokens: 16` out of its answer, and its generate route takes that for no limit."""
+    sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.01})
+    body = {"model": "m", "prompt": PROMPT, "temperature": 0, "return_token_ids": True, **limit}
+    _, answer = await sites.complete(body, {"X-PDD-Pipeline": "P-RLD-MD"})
+    assert answer["choices"][0]["token_ids"] == alone(16)
+
+
 async def test_a_short_transfer_goes_without_the_relay(start: Any) -> None:
     sites = await start(tolerated_wait_millis=60_000)
     status, body = await sites.complete(BODY, {"X-PDD-Trace": "on"})

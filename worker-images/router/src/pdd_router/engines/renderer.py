@@ -14,6 +14,10 @@ from pdd_router.engines.client import Delta, expect_ok, failures_named
 from pdd_router.engines.pool import Endpoint
 from pdd_router.errors import UnavailableError, UpstreamError
 
+# vLLM resolves max_tokens when it renders, but leaves fields at their default out of the answer, and takes an absent
+# max_tokens for "the rest of the context" when it generates. So absent here means this default of its SamplingParams.
+_DEFAULT_MAX_TOKENS = 16
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -112,7 +116,7 @@ class Renderers:
 def _rendered(item: Mapping[str, Any]) -> Rendered:
     return Rendered(
         token_ids=item["token_ids"],
-        sampling_params=item["sampling_params"],
+        sampling_params={"max_tokens": _DEFAULT_MAX_TOKENS, **item["sampling_params"]},
         cache_salt=item.get("cache_salt"),
         reasoning=item.get("reasoning_parser_kwargs") is not None,
     )
