@@ -52,6 +52,6 @@ def per_block(kv: int, tokens: int) -> float:
 def test_the_relay_sends_no_more_than_the_direct_way(tiny: OpenAI) -> None:
     ids = prompt(2048, seed=15)
     with line.crossing() as counted:
-        answer = complete(tiny, "tiny", ids, max_tokens=24, pipeline="P-RLD-MD")
-        time.sleep(1.0)
+        answer = complete(tiny, "tiny", ids, max_tokens=128, pipeline="P-RLD-MD")
+        time.sleep(0.2)
     assert counted.a_to_b == pytest.approx(answer.trace["line_bytes"] * HEADERS, rel=0.10)

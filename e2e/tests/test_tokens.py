@@ -86,7 +86,7 @@ def test_other_features_go_to_one_engine(tiny: OpenAI, alone: OpenAI, more: dict
 
 def test_the_first_chunk_leaves_with_the_first_token(tiny: OpenAI) -> None:
     """It does not wait for the transfer: 3,000 tokens need some time on the line."""
-    answer = complete(tiny, "tiny", prompt(3000, seed=9), max_tokens=OUTPUT, pipeline="P-RLD-MD")
+    answer = complete(tiny, "tiny", prompt(3000, seed=9), max_tokens=200, pipeline="P-RLD-MD")
     seconds = answer.trace["seconds"]
     assert answer.pieces[0].by == "RLD"
     assert seconds["ttft"] < seconds["transfer_began"] + seconds["transfer"]
