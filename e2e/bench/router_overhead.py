@@ -3,8 +3,9 @@
     make bench
 
 Runs in the front router's pod, so that both ways start at the same place: through the front on loopback, and
-straight to P and MD in the order in which the routers call them (lease at P, pull at MD, answer from MD). The prompt
-is cached on both engines, so what the engines do is small and the same. P-MD; both ways cross the line twice.
+straight to renderer, P and MD in the order in which the routers call them (the request rendered, lease at P, pull at
+MD, answer from MD): a client that did without the routers would have to make these calls. The prompt is cached on both
+engines, so what they do is small and the same. P-MD; both ways cross the line twice.
 """
 
 import argparse
@@ -30,7 +31,7 @@ LEASE: dict[str, Any] = {
 ONE_TOKEN = {"max_tokens": 1, "temperature": 0.0}
 
 
-async def inside(prefill: str, main: str, model: str) -> None:
+async def inside(renderer: str, prefill: str, main: str, model: str) -> None:
     """In the pod: prints one JSON line."""
     import aiohttp  # noqa: PLC0415 - of the pod's image, not of the machine that starts this
 
@@ -46,6 +47,8 @@ async def inside(prefill: str, main: str, model: str) -> None:
 
         async def straight() -> float:
             start = time.perf_counter()
+            async with session.post(f"{renderer}/v1/completions/render", json=ask) as response:
+                await response.read()
             lease = await generate(prefill, LEASE)
             await generate(main, lease["kv_transfer_params"])
             async with session.post(f"{main}/v1/completions", json=ask) as response:
@@ -80,10 +83,10 @@ def outside(name: str) -> int:
     sites = environment.sites()
     address = {
         component: f"http://{running.pods(cluster, name, component)[0]['status']['podIP']}:8000"
-        for cluster, component in ((sites.a, "prefill"), (sites.b, "main-decode"))
+        for cluster, component in ((sites.a, "renderer"), (sites.a, "prefill"), (sites.b, "main-decode"))
     }
     front = running.pods(sites.a, name, "front-router")[0]["metadata"]["name"]
-    program = ["python3", "-", "--inside", address["prefill"], address["main-decode"], name]
+    program = ["python3", "-", "--inside", *address.values(), name]
     said = sites.a.kubectl(
         "exec", "-i", "-n", "llm", front, "--", *program, stdin=Path(__file__).read_text(), timeout=500
     )
@@ -102,7 +105,7 @@ def outside(name: str) -> int:
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--inside", nargs=3, metavar=("PREFILL", "MAIN", "MODEL"))
+    arguments.add_argument("--inside", nargs=4, metavar=("RENDERER", "PREFILL", "MAIN", "MODEL"))
     arguments.add_argument("--deployment", default="tiny")
     options = arguments.parse_args()
     if options.inside:

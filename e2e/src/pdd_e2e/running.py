@@ -38,8 +38,16 @@ def wait_ready(hub: Cluster, name: str, progress: Callable[[str], None] = lambda
 
 @contextmanager
 def endpoint(sites: Sites, name: str) -> Iterator[str]:
-    """The deployment's OpenAI endpoint on loopback, without `/v1`."""
-    with sites.a.port_forward(NAMESPACE, f"svc/{name}", 8000) as url:
+    """The deployment's OpenAI endpoint on loopback, without `/v1`: by way of one of its pods that is ready and stays."""
+
+    def ready_pod() -> str | None:
+        for pod in pods(sites.a, name, "front-router"):
+            if condition(pod, "Ready")["status"] == "True" and "deletionTimestamp" not in pod["metadata"]:
+                return str(pod["metadata"]["name"])
+        return None
+
+    pod = wait_for(f"a ready front router of {name}", ready_pod, seconds=120)
+    with sites.a.port_forward(NAMESPACE, f"pod/{pod}", 8000) as url:
         yield url
 
 
