@@ -38,7 +38,7 @@ def wait_ready(hub: Cluster, name: str, progress: Callable[[str], None] = lambda
 
 @contextmanager
 def endpoint(sites: Sites, name: str) -> Iterator[str]:
-    """The deployment's OpenAI endpoint on loopback, without `/v1`: by way of one of its pods that is ready and stays."""
+    """The deployment's OpenAI endpoint on loopback, without `/v1`: by way of a pod that is ready and stays."""
 
     def ready_pod() -> str | None:
         for pod in pods(sites.a, name, "front-router"):

@@ -8,18 +8,19 @@ Both end at MD, so MD's prefix cache stays aligned with P's.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pdd_router import metrics
-from pdd_router.engines.client import Delta, Engine
+from pdd_router.engines.client import Delta, Engine, Forwarded
 from pdd_router.engines.pool import EnginePool
 from pdd_router.engines.renderer import Rendered
 from pdd_router.errors import ApiError, UpstreamError
 from pdd_router.front.record import Record
-from pdd_router.line.site import Pulled, Site
+from pdd_router.front.requests import ClientRequest
+from pdd_router.line.site import Leased, Pulled, Site
 from pdd_router.policy.sampling import PREFILL, after_eager
 from pdd_router.policy.transfer import kv_bytes
 
@@ -44,8 +45,10 @@ class Token:
 
 @dataclass(frozen=True)
 class Prefilled:
+    """P holds the prompt's KV for one reader; `cached_tokens` of it were in its cache before."""
+
     engine: Engine
-    lease: dict[str, Any]
+    leased: Leased
     cached_tokens: int
 
 
@@ -70,25 +73,19 @@ class Pipelines:
         record.cached_at_prefill += prefilled.cached_tokens
         return prefilled
 
-    async def pull(self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record) -> Pulled:
-        """The leased KV goes over the line."""
-        if record.pull_began is None:
-            record.pull_began = record.now()
-        pulled = await site.pull(
-            request_id=record.request_id,
-            token_ids=rendered.token_ids,
-            kv_transfer_params=prefilled.lease,
-            cache_salt=rendered.cache_salt,
-        )
-        record.pulled = record.now()
-        record.main_engine = pulled.engine
-        size = _line_bytes(rendered, pulled.cached_tokens, prefilled.engine)
-        record.cached_at_main = (record.cached_at_main or 0) + pulled.cached_tokens
-        record.line_bytes = (record.line_bytes or 0) + size
-        # Counted here and not at the request's end, which a transfer may outlive.
-        metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
-        metrics.LINE_BYTES.inc(size)
-        return pulled
+    @asynccontextmanager
+    async def direct(
+        self, site: Site, request: ClientRequest, prefilled: Sequence[Prefilled], record: Record
+    ) -> AsyncIterator[Forwarded]:
+        """P-MD from the prefill on: the answer of MD's own endpoint."""
+        record.pull_began = record.now()
+        prompts = [done.leased for done in prefilled]
+        async with site.answer(request.route, prompts, request.with_ids(prompts), request_id=record.request_id) as (
+            pulled,
+            answer,
+        ):
+            _note_transfer(pulled, prefilled, record)
+            yield answer
 
     async def relay(
         self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record
@@ -105,7 +102,7 @@ class Pipelines:
             request_id=record.request_id,
             token_ids=rendered.token_ids,
             sampling_params=rendered.sampling_params,
-            kv_transfer_params=prefilled.lease,
+            kv_transfer_params=prefilled.leased.kv_transfer_params,
             cache_salt=rendered.cache_salt,
         )
         async with (
@@ -150,7 +147,10 @@ class Pipelines:
         async def pull() -> Pulled | None:
             try:
                 second = await _lease(prefilled.engine, rendered, record.request_id + "-md")
-                return await self.pull(site, rendered, second, record)
+                record.pull_began = record.now()
+                pulled = await site.pull(second.leased, request_id=record.request_id)
+                _note_transfer(pulled, [second], record)
+                return pulled
             except ApiError as error:
                 record.trouble.append(f"transfer: {error.message}")
                 return None
@@ -205,12 +205,22 @@ async def _lease(engine: Engine, rendered: Rendered, request_id: str) -> Prefill
     )
     if generated.kv_transfer_params is None:
         raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
-    return Prefilled(engine, generated.kv_transfer_params, generated.cached_tokens)
+    leased = Leased(rendered.token_ids, generated.kv_transfer_params, rendered.cache_salt)
+    return Prefilled(engine, leased, generated.cached_tokens)
 
 
-def _line_bytes(rendered: Rendered, cached_at_main: int, engine: Engine) -> int:
-    return kv_bytes(
-        max(0, len(rendered.token_ids) - cached_at_main),
-        kv_bytes_per_token=engine.facts.kv_bytes_per_token,
-        block_size=engine.facts.block_size,
+def _note_transfer(pulled: Pulled, prefilled: Sequence[Prefilled], record: Record) -> None:
+    facts = prefilled[0].engine.facts
+    tokens = sum(len(done.leased.token_ids) for done in prefilled)
+    size = kv_bytes(
+        max(0, tokens - pulled.cached_tokens),
+        kv_bytes_per_token=facts.kv_bytes_per_token,
+        block_size=facts.block_size,
     )
+    record.main_engine = pulled.engine
+    record.transfer_seconds = pulled.seconds
+    record.cached_at_main = pulled.cached_tokens
+    record.line_bytes = size
+    # Counted here and not at the request's end, which a transfer may outlive.
+    metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
+    metrics.LINE_BYTES.inc(size)

@@ -30,7 +30,7 @@ class Record:
     main_tokens: int = 0
     prefilled: float | None = None
     pull_began: float | None = None
-    pulled: float | None = None
+    transfer_seconds: float | None = None
     first_token: float | None = None
     handed_over: float | None = None
     main_first_token: float | None = None
@@ -51,12 +51,6 @@ class Record:
     @property
     def output_tokens(self) -> int:
         return self.eager_tokens + self.main_tokens
-
-    @property
-    def transfer_seconds(self) -> float | None:
-        if self.pulled is None or self.pull_began is None:
-            return None
-        return self.pulled - self.pull_began
 
     @property
     def handoff_seconds(self) -> float | None:

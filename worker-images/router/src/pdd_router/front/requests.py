@@ -1,6 +1,6 @@
 """A client's request, as far as the router reads it: the rest is vLLM's to judge."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ import orjson
 from multidict import CIMultiDictProxy
 
 from pdd_router.errors import ApiError
+from pdd_router.line.site import Leased
 from pdd_router.policy.features import blocks_handoff
 from pdd_router.policy.pipeline import Pipeline
 
@@ -27,6 +28,13 @@ class ClientRequest:
     cannot_hand_off: str | None
     forced: Pipeline | None
     trace: bool
+
+    def with_ids(self, prompts: Sequence[Leased]) -> dict[str, Any]:
+        """The body with the ids that P prefilled: MD must not tokenize for itself."""
+        if self.route == "completions":
+            ids = [prompt.token_ids for prompt in prompts]
+            return self.body | {"prompt": ids if len(ids) > 1 else ids[0]}
+        return self.body | {"kv_transfer_params": {"prompt_token_ids": prompts[0].token_ids}}
 
 
 def parse(route: Route, raw: bytes, headers: CIMultiDictProxy[str], *, overrides_allowed: bool) -> ClientRequest:

@@ -49,9 +49,7 @@ class Server:
                 config=config,
                 record=record,
             )
-        return await self._direct(
-            out=out, request=request, prompts=prompts, prefilled=prefilled, site=site, record=record
-        )
+        return await self._direct(out=out, request=request, prefilled=prefilled, site=site, record=record)
 
     def _choose(
         self,
@@ -88,25 +86,13 @@ class Server:
         *,
         out: Outbound,
         request: ClientRequest,
-        prompts: list[Rendered],
         prefilled: list[Prefilled],
         site: Site,
         record: Record,
     ) -> web.StreamResponse:
-        """P-MD: once MD holds the KV, its own endpoint answers, whatever the request asks for.
-
-        The pull is a call of its own. One call for both would save MD a step, but several choices or
-        prompts would share a lease that has one reader, and nobody would learn what MD had cached.
-        """
-        for prompt, done in zip(prompts, prefilled, strict=True):
-            pulled = await self._pipelines.pull(site, prompt, done, record)
+        """P-MD: once MD holds the KV, its own endpoint answers, whatever the request asks for."""
         cached = sum(done.cached_tokens for done in prefilled)
-        async with site.proxy(
-            route=request.route,
-            request_id=record.request_id,
-            engine=pulled.engine,
-            body=_with_ids(request, prompts),
-        ) as answer:
+        async with self._pipelines.direct(site, request, prefilled, record) as answer:
             if not answer.content_type.startswith("text/event-stream"):
                 body = orjson.loads(b"".join([chunk async for chunk in answer.chunks]))
                 record.token_out()
@@ -175,14 +161,6 @@ def _shape(request: ClientRequest, config: FrontConfig, record: Record) -> Shape
     prefix = "chatcmpl" if chat else "cmpl"
     identity = Identity(f"{prefix}-{record.request_id}", int(time()), config.model)
     return ChatShape(identity) if chat else CompletionShape(identity)
-
-
-def _with_ids(request: ClientRequest, prompts: list[Rendered]) -> dict[str, Any]:
-    """The client's body with the ids that P prefilled: MD must not tokenize for itself."""
-    if request.route == "completions":
-        ids = [prompt.token_ids for prompt in prompts]
-        return request.body | {"prompt": ids if len(ids) > 1 else ids[0]}
-    return request.body | {"kv_transfer_params": {"prompt_token_ids": prompts[0].token_ids}}
 
 
 async def _payloads(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

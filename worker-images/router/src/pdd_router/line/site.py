@@ -11,12 +11,22 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from pdd_router import config, sse, timeouts
 from pdd_router.engines.client import Delta, Forwarded, chunks, expect_ok, failures_named
 from pdd_router.errors import UnavailableError, UpstreamError
+from pdd_router.line.headers import CACHED_HEADER, ENGINE_HEADER, SECONDS_HEADER
 from pdd_router.line.round_trip import RoundTrips
 
 
 @dataclass(frozen=True)
+class Leased:
+    """A prompt whose KV an engine keeps for one reader."""
+
+    token_ids: list[int]
+    kv_transfer_params: dict[str, Any]
+    cache_salt: str | None
+
+
+@dataclass(frozen=True)
 class Pulled:
-    """MD holds a prompt's KV. `cached_tokens` is what it held before."""
+    """An MD holds the KV: `cached_tokens` it held before, the rest took `seconds`."""
 
     engine: str
     cached_tokens: int
@@ -41,21 +51,9 @@ class Site:
         async with self._call("GET", "/pdd/v1/ping", "ping", None, timeouts.CONTROL) as response:
             await response.read()
 
-    async def pull(
-        self,
-        *,
-        request_id: str,
-        token_ids: Sequence[int],
-        kv_transfer_params: Mapping[str, Any],
-        cache_salt: str | None,
-    ) -> Pulled:
-        """Returns when an MD of the site holds the KV of the prompt that `kv_transfer_params` lease."""
-        body = {
-            "request_id": request_id,
-            "token_ids": token_ids,
-            "kv_transfer_params": kv_transfer_params,
-            "cache_salt": cache_salt,
-        }
+    async def pull(self, prompt: Leased, *, request_id: str) -> Pulled:
+        """Returns when an MD of the site holds the prompt's KV."""
+        body = {"request_id": request_id, "prompt": prompt}
         async with self._call("POST", "/pdd/v1/pull", request_id, body, timeouts.WHOLE_ANSWER) as response:
             answer = orjson.loads(await response.read())
         return Pulled(answer["engine"], answer["cached_tokens"], answer["seconds"])
@@ -85,19 +83,27 @@ class Site:
                 yield Delta(event["token_ids"], event["finish_reason"], event["stop_reason"])
 
     @asynccontextmanager
-    async def proxy(
-        self, *, route: str, request_id: str, engine: str, body: Mapping[str, Any]
-    ) -> AsyncIterator[Forwarded]:
-        """The engine's own OpenAI endpoint, `route` being `chat/completions` or `completions`."""
+    async def answer(
+        self, route: str, prompts: Sequence[Leased], body: Mapping[str, Any], *, request_id: str
+    ) -> AsyncIterator[tuple[Pulled, Forwarded]]:
+        """Pulls the prompts' KV and asks the same engine's own OpenAI endpoint, `route` being `chat/completions` or
+        `completions`. The answer goes on as it is, errors too."""
+        asked = {"request_id": request_id, "prompts": prompts, "body": body}
         async with failures_named(self.name):
             response = await self._session.post(
-                self._url(f"/pdd/v1/proxy/{route}"),
-                data=orjson.dumps({"engine": engine, "body": body}),
+                self._url(f"/pdd/v1/answer/{route}"),
+                data=orjson.dumps(asked),
                 headers=_headers(request_id),
                 timeout=timeouts.STREAM,
             )
         try:
-            yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
+            about = response.headers
+            if ENGINE_HEADER not in about:  # it did not come as far as asking the engine
+                async with failures_named(self.name):
+                    await expect_ok(response, self.name)
+                raise UpstreamError(self.name, f"answered without {ENGINE_HEADER}")
+            pulled = Pulled(about[ENGINE_HEADER], int(about[CACHED_HEADER]), float(about[SECONDS_HEADER]))
+            yield pulled, Forwarded(response.status, about["Content-Type"], chunks(self.name, response))
         finally:
             response.close()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, asynccontextmanager
-from time import perf_counter
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -17,14 +17,12 @@ from pdd_router.engines.discovery import Discovery
 from pdd_router.engines.learning import keep_learning
 from pdd_router.engines.pool import EnginePool
 from pdd_router.errors import ApiError
-from pdd_router.policy.sampling import PREFILL
+from pdd_router.main.pull import pull, pulled_headers
 from pdd_router.sessions import local_session
 from pdd_router.tasks import running
 
 # Ids of the longest prompts as JSON, with room.
 _MAX_BODY_BYTES = 32 * 1024 * 1024
-
-_HIT_AT_PREFILL = "remote_prefill_cached_tokens"
 
 
 class Main:
@@ -46,7 +44,7 @@ class Main:
                 web.get("/pdd/v1/ping", self._ping),
                 web.post("/pdd/v1/pull", self._pull),
                 web.post("/pdd/v1/generate", self._generate),
-                web.post("/pdd/v1/proxy/{route:chat/completions|completions}", self._proxy),
+                web.post("/pdd/v1/answer/{route:chat/completions|completions}", self._answer),
                 web.get("/readyz", self._readyz),
                 *probes.routes(),
             ]
@@ -58,24 +56,10 @@ class Main:
         return web.json_response({"site": self._watch.current.site, "engines": len(self._engines.usable)})
 
     async def _pull(self, http: web.Request) -> web.Response:
-        """One token is generated and thrown away: what matters is that the KV is in the cache after it.
-
-        Without P's hit among the parameters the engine reports its own (pdd_engine's plugin local_hits), which
-        is what did not have to cross the line.
-        """
-        body = orjson.loads(await http.read())
-        engine = self._engines.take(body["token_ids"])
-        start = perf_counter()
-        generated = await engine.generate(
-            request_id=body["request_id"],
-            token_ids=body["token_ids"],
-            sampling_params=PREFILL,
-            kv_transfer_params={k: v for k, v in body["kv_transfer_params"].items() if k != _HIT_AT_PREFILL},
-            cache_salt=body["cache_salt"],
-        )
-        return web.json_response(
-            {"engine": engine.name, "cached_tokens": generated.cached_tokens, "seconds": perf_counter() - start}
-        )
+        asked = orjson.loads(await http.read())
+        engine = self._engines.take(asked["prompt"]["token_ids"])
+        pulled = await pull(engine, asked["prompt"], asked["request_id"])
+        return web.json_response({"engine": engine.name, **asdict(pulled)})
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         body = orjson.loads(await http.read())
@@ -100,12 +84,15 @@ class Main:
         await response.write_eof()
         return response
 
-    async def _proxy(self, http: web.Request) -> web.StreamResponse:
+    async def _answer(self, http: web.Request) -> web.StreamResponse:
+        """Pulls, then the engine's own endpoint: one call over the line for both saves a round trip."""
         asked: dict[str, Any] = orjson.loads(await http.read())
-        engine = self._engines.named(asked["engine"])
-        request_id = http.headers.get("X-Request-Id", "")
-        async with engine.forward(f"/v1/{http.match_info['route']}", request_id, asked["body"]) as answer:
-            response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+        engine = self._engines.take(asked["prompts"][0]["token_ids"])
+        pulled = [await pull(engine, prompt, asked["request_id"]) for prompt in asked["prompts"]]
+        path = f"/v1/{http.match_info['route']}"
+        async with engine.forward(path, asked["request_id"], asked["body"]) as answer:
+            headers = pulled_headers(engine.name, pulled) | {"Content-Type": answer.content_type}
+            response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(http)
             async for chunk in answer.chunks:
                 await response.write(chunk)
