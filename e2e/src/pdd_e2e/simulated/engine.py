@@ -42,6 +42,7 @@ class SimulatedEngine:
     dies_after_tokens: int | None = None
     fails_pull: bool = False
     running: int = 0
+    most_running: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
     leases: set[int] = field(default_factory=set)
 
@@ -76,6 +77,7 @@ class SimulatedEngine:
         body = orjson.loads(await http.read())
         self.requests.append(body)
         self.running += 1
+        self.most_running = max(self.most_running, self.running)
         try:
             return await self._answer(http, body)
         finally:

@@ -1,6 +1,6 @@
 """Prometheus metrics of the front router."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 # From a warm prefix hit to a 100K-token prompt over a thin line.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
@@ -10,6 +10,7 @@ PROMPT_TOKENS = Counter("pdd_prompt_tokens", "Prompt tokens of ended requests")
 CACHED_TOKENS = Counter("pdd_cached_tokens", "Prompt tokens found in the prefix cache", ["role"])
 OUTPUT_TOKENS = Counter("pdd_output_tokens", "Output tokens by who decoded them (relay-decode: eager)", ["role"])
 LINE_BYTES = Counter("pdd_line_kv_bytes", "KV cache bytes that MD asked for over the line, without headers")
+IN_FLIGHT = Gauge("pdd_transfers_in_flight", "KV transfers to MD that have begun and not ended")
 TTFT = Histogram("pdd_time_to_first_token_seconds", "Request in to first token out", ["pipeline"], buckets=_SECONDS)
 PREFILL = Histogram(
     "pdd_prefill_seconds", "Request in to prefill done, rendering included", ["pipeline"], buckets=_SECONDS

@@ -107,6 +107,16 @@ async def test_a_batch_of_prompts_pulls_each(start: Any) -> None:
     assert [len(r["token_ids"]) for r in pulls] == [80, 81]
 
 
+async def test_a_next_turn_waits_for_the_kv_that_is_on_the_line(start: Any) -> None:
+    """It would fetch all of it a second time."""
+    sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.0})
+    long = " ".join(map(str, range(300)))
+    await sites.complete(BODY | {"prompt": long}, {"X-PDD-Pipeline": "P-RLD-MD"})
+    assert sites.main.running == 1
+    await sites.complete(BODY | {"prompt": long + " 7 7 7"}, {"X-PDD-Pipeline": "P-MD"})
+    assert sites.main.most_running == 1
+
+
 async def test_rld_answers_alone_and_the_transfer_still_ends(start: Any) -> None:
     sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.0})
     status, body = await sites.complete(BODY, {"X-PDD-Pipeline": "P-RLD-MD"})

@@ -1,6 +1,6 @@
 import pytest
 
-from pdd_router.policy.affinity import CHUNK, SLACK, Candidate, PrefixIndex, chunk_hashes, pick
+from pdd_router.policy.affinity import CHUNK, SLACK, Candidate, PrefixIndex, chunk_hashes, extends, pick
 
 
 def test_the_engine_with_the_longest_prefix_is_picked() -> None:
@@ -46,3 +46,19 @@ def test_the_index_is_bounded() -> None:
         index.record(chunk_hashes([start] * CHUNK), "a")
     assert index.matches(chunk_hashes([0] * CHUNK)) == {}
     assert index.matches(chunk_hashes([2] * CHUNK)) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "earlier", "expected"),
+    [
+        ([1, 2, 3, 4], [1, 2, 3], True),  # the next turn of a session
+        ([1, 2, 3, 4], [1, 2], True),
+        ([1, 2, 3, 4, 5], [1, 2], False),  # most of it is new
+        ([1, 9, 9, 9], [1, 2, 3, 4], False),  # a common system prompt only
+        ([1, 2], [1, 2, 3], True),
+        ([], [1], False),
+        ([1], [], False),
+    ],
+)
+def test_which_prompts_extend_another(prompt: list[int], earlier: list[int], expected: bool) -> None:
+    assert extends(prompt, earlier) is expected

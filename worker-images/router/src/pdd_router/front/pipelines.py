@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Literal
 
 from pdd_router import metrics
@@ -34,6 +35,9 @@ _LEASE: dict[str, Any] = {
     "remote_port": None,
 }
 
+# P keeps a lease for 30 s until its reader begins to renew it. Main may let a pull wait for 10 s before MD sees it.
+_LEASE_USABLE_SECONDS = 15.0
+
 
 @dataclass(frozen=True)
 class Token:
@@ -45,11 +49,12 @@ class Token:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """P holds the prompt's KV for one reader; `cached_tokens` of it were in its cache before."""
+    """P holds the prompt's KV for one reader since `at`; `cached_tokens` of it were in its cache before."""
 
     engine: Engine
     leased: Leased
     cached_tokens: int
+    at: float
 
 
 class Pipelines:
@@ -78,14 +83,21 @@ class Pipelines:
         self, site: Site, request: ClientRequest, prefilled: Sequence[Prefilled], record: Record
     ) -> AsyncIterator[Forwarded]:
         """P-MD from the prefill on: the answer of MD's own endpoint."""
+        fresh = [await self._renewed(done, record) for done in prefilled]
         record.pull_began = record.now()
-        prompts = [done.leased for done in prefilled]
+        prompts = [done.leased for done in fresh]
         async with site.answer(request.route, prompts, request.with_ids(prompts), request_id=record.request_id) as (
             pulled,
             answer,
         ):
             _note_transfer(pulled, prefilled, record)
             yield answer
+
+    async def _renewed(self, prefilled: Prefilled, record: Record) -> Prefilled:
+        """The first prompts of a large batch wait for the prefill of the last."""
+        if perf_counter() - prefilled.at < _LEASE_USABLE_SECONDS:
+            return prefilled
+        return await _lease(prefilled.engine, prefilled.leased, record.request_id)
 
     async def relay(
         self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record
@@ -148,7 +160,8 @@ class Pipelines:
             try:
                 second = await _lease(prefilled.engine, rendered, record.request_id + "-md")
                 record.pull_began = record.now()
-                pulled = await site.pull(second.leased, request_id=record.request_id)
+                with metrics.IN_FLIGHT.track_inprogress():
+                    pulled = await site.pull(second.leased, request_id=record.request_id)
                 _note_transfer(pulled, [second], record)
                 return pulled
             except ApiError as error:
@@ -195,18 +208,18 @@ async def _until(
             await asyncio.wait({step})
 
 
-async def _lease(engine: Engine, rendered: Rendered, request_id: str) -> Prefilled:
+async def _lease(engine: Engine, prompt: Rendered | Leased, request_id: str) -> Prefilled:
     generated = await engine.generate(
         request_id=request_id,
-        token_ids=rendered.token_ids,
+        token_ids=prompt.token_ids,
         sampling_params=PREFILL,
         kv_transfer_params=_LEASE,
-        cache_salt=rendered.cache_salt,
+        cache_salt=prompt.cache_salt,
     )
     if generated.kv_transfer_params is None:
         raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
-    leased = Leased(rendered.token_ids, generated.kv_transfer_params, rendered.cache_salt)
-    return Prefilled(engine, leased, generated.cached_tokens)
+    leased = Leased(prompt.token_ids, generated.kv_transfer_params, prompt.cache_salt)
+    return Prefilled(engine, leased, generated.cached_tokens, perf_counter())
 
 
 def _note_transfer(pulled: Pulled, prefilled: Sequence[Prefilled], record: Record) -> None:

@@ -1,5 +1,6 @@
 """The main router's HTTP surface. Every call is stateless; a caller that leaves aborts what it started."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from pdd_router.engines.discovery import Discovery
 from pdd_router.engines.learning import keep_learning
 from pdd_router.engines.pool import EnginePool
 from pdd_router.errors import ApiError
-from pdd_router.main.pull import pull, pulled_headers
+from pdd_router.main.pull import Pulls, pulled_headers
 from pdd_router.sessions import local_session
 from pdd_router.tasks import running
 
@@ -32,6 +33,7 @@ class Main:
         config = watch.current
         self._watch = watch
         self._engines = EnginePool("main-decode", lambda e: Engine(local, e.name, e.url))
+        self._pulls = Pulls()
         self._discovery = Discovery(config.namespace, {config.services.main_decode: self._engines.update})
 
     def background(self) -> list[Awaitable[None]]:
@@ -58,7 +60,7 @@ class Main:
     async def _pull(self, http: web.Request) -> web.Response:
         asked = orjson.loads(await http.read())
         engine = self._engines.take(asked["prompt"]["token_ids"])
-        pulled = await pull(engine, asked["prompt"], asked["request_id"])
+        pulled = await self._pulls.pull(engine, asked["prompt"], asked["request_id"])
         return web.json_response({"engine": engine.name, **asdict(pulled)})
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
@@ -88,7 +90,12 @@ class Main:
         """Pulls, then the engine's own endpoint: one call over the line for both saves a round trip."""
         asked: dict[str, Any] = orjson.loads(await http.read())
         engine = self._engines.take(asked["prompts"][0]["token_ids"])
-        pulled = [await pull(engine, prompt, asked["request_id"]) for prompt in asked["prompts"]]
+        pulled = await asyncio.gather(
+            *(
+                self._pulls.pull(engine, prompt, f"{asked['request_id']}-{n}")
+                for n, prompt in enumerate(asked["prompts"])
+            )
+        )
         path = f"/v1/{http.match_info['route']}"
         async with engine.forward(path, asked["request_id"], asked["body"]) as answer:
             headers = pulled_headers(engine.name, pulled) | {"Content-Type": answer.content_type}

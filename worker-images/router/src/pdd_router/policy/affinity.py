@@ -22,6 +22,13 @@ def chunk_hashes(token_ids: Sequence[int]) -> list[int]:
     return hashes
 
 
+def extends(hashes: Sequence[int], earlier: Sequence[int]) -> bool:
+    """Whether at least half of a prompt is the beginning of an earlier one; both as `chunk_hashes`."""
+    common = next((n for n, (a, b) in enumerate(zip(hashes, earlier, strict=False)) if a != b), None)
+    shared = min(len(hashes), len(earlier)) if common is None else common
+    return 0 < len(hashes) <= 2 * shared
+
+
 class PrefixIndex:
     """Which engines were given which prefixes. Bounded: the least recently used are forgotten."""
 
