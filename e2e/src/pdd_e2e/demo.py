@@ -3,16 +3,19 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pdd_e2e import client, deployments, environment, install, running
+from pdd_e2e import client, deployments, environment, install, line, running
 from pdd_e2e.client import Answer, Piece, Pipeline
+from pdd_e2e.counters import Counted, counting
 from pdd_e2e.environment import Images, Sites
+from pdd_e2e.line import Crossed
 from pdd_e2e.timeline import timeline
 from pdd_e2e.traces import Turn, sessions
 
@@ -36,8 +39,12 @@ Question: Why was the harbour of Marseille chosen for the research station?"""
 COLOURS = {"RLD": "bright_yellow", "MD": "bright_cyan", "?": "white"}
 # Trace lengths over 40: contexts of 20K to 90K tokens fit the small model's 4,096.
 TRACE_SCALE = 1 / 40
-TRACE_SESSIONS = 3
-TRACE_OUTPUT = 12
+TRACE_SESSIONS = 2
+# Outputs are scaled less than prompts: a real answer takes as long as a real transfer, and so should these.
+TRACE_OUTPUT_SCALE = 1 / 8
+TRACE_OUTPUT = 48
+# Between two turns an agent runs its tools.
+THINK_SECONDS = 1.0
 
 
 @contextmanager
@@ -107,7 +114,9 @@ def ask(url: str, question: str = QUESTION, tokens: int = 48) -> None:
 def replay(url: str) -> None:
     """The same sessions twice, each time with caches of its own: as the router chooses, and P-MD only."""
     console.print(f"[bold]==> {TRACE_SESSIONS} real coding-agent sessions, lengths over {1 / TRACE_SCALE:.0f}[/bold]")
-    chosen = list(sessions(scale=TRACE_SCALE, max_output=TRACE_OUTPUT))[:TRACE_SESSIONS]
+    chosen = list(sessions(scale=TRACE_SCALE, output_scale=TRACE_OUTPUT_SCALE, max_output=TRACE_OUTPUT))[
+        :TRACE_SESSIONS
+    ]
     salt = str(time.time())
     pdd = _replay(url, chosen, None, f"pdd {salt}")
     direct = _replay(url, chosen, "P-MD", f"direct {salt}")
@@ -144,14 +153,28 @@ _FIGURES: dict[str, Callable[[list[Answer]], str]] = {
 }
 
 
-def _replay(url: str, chosen: list[list[Turn]], pipeline: Pipeline | None, salt: str) -> list[Answer]:
+@dataclass
+class Replayed:
+    answers: list[Answer]
+    counted: Counted
+    crossed: Crossed | None
+
+    @property
+    def ttfts(self) -> list[float]:
+        return sorted(answer.ttft for answer in self.answers)
+
+
+def _replay(url: str, chosen: list[list[Turn]], pipeline: Pipeline | None, salt: str) -> Replayed:
     openai = client.connect(url)
     answers: list[Answer] = []
-    with console.status("") as status:
+    with (
+        console.status("") as status,
+        line.crossing() if line.countable() else nullcontext() as crossed,
+        counting(url) as counted,
+    ):
         for turns in chosen:
             for turn in turns:
-                way = pipeline or "PDD"
-                status.update(f"{way}: session {turn.session}, turn {turn.number + 1} of {len(turns)}")
+                status.update(f"{pipeline or 'PDD'}: session {turn.session}, turn {turn.number + 1} of {len(turns)}")
                 answers.append(
                     client.complete(
                         openai,
@@ -163,7 +186,22 @@ def _replay(url: str, chosen: list[list[Turn]], pipeline: Pipeline | None, salt:
                         cache_salt=f"{salt} {turn.session}",
                     )
                 )
-    return answers
+                time.sleep(THINK_SECONDS)
+    return Replayed(answers, counted, crossed)
+
+
+_FIGURES: dict[str, Callable[[Replayed], str]] = {
+    "requests": lambda r: str(len(r.answers)),
+    "through the relay": lambda r: str(sum(a.trace["pipeline"] == "P-RLD-MD" for a in r.answers)),
+    "prompt tokens": lambda r: f"{r.counted.prompt_tokens:,}",
+    "hit at P": lambda r: f"{r.counted.cached_at_prefill / r.counted.prompt_tokens:.1%}",
+    "hit at MD": lambda r: f"{r.counted.cached_at_main / r.counted.prompt_tokens:.1%}",
+    "KV asked for": lambda r: f"{r.counted.line_bytes / 1e6:.1f} MB",
+    "bytes on the line": lambda r: f"{r.crossed.a_to_b / 1e6:.1f} MB" if r.crossed else "not counted",
+    "eager tokens": lambda r: f"{r.counted.by_relay / (r.counted.by_relay + r.counted.by_main):.1%}",
+    "TTFT median": lambda r: f"{statistics.median(r.ttfts):.2f} s",
+    "TTFT p90": lambda r: f"{r.ttfts[int(len(r.ttfts) * 0.9)]:.2f} s",
+}
 
 
 def farewell(sites: Sites) -> None:

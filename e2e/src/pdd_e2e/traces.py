@@ -22,8 +22,8 @@ class Turn:
     output_tokens: int
 
 
-def sessions(path: Path = SAMPLE, *, scale: float, max_output: int) -> Iterator[list[Turn]]:
-    """Each session's turns in order. `scale`: tokens here for each token of the trace (1/40: 40K become 1K).
+def sessions(path: Path = SAMPLE, *, scale: float, output_scale: float, max_output: int) -> Iterator[list[Turn]]:
+    """Each session's turns in order. `scale`: prompt tokens here for each of the trace (1/40: 40K become 1K).
 
     A block of the trace becomes a run of ids that depends on the block's identity and place only, so two
     prompts share exactly the (scaled) prefix that they share in the trace.
@@ -35,7 +35,7 @@ def sessions(path: Path = SAMPLE, *, scale: float, max_output: int) -> Iterator[
                 session=session["session"],
                 number=number,
                 token_ids=_ids(session["session"], session["block"] * scale, runs),
-                output_tokens=max(4, min(max_output, round(output * scale))),
+                output_tokens=max(4, min(max_output, round(output * output_scale))),
             )
             for number, (_, _, output, runs) in enumerate(session["requests"])
         ]

@@ -89,15 +89,13 @@ class Main:
     async def _answer(self, http: web.Request) -> web.StreamResponse:
         """Pulls, then the engine's own endpoint: one call over the line for both saves a round trip."""
         asked: dict[str, Any] = orjson.loads(await http.read())
-        engine = self._engines.take(asked["prompts"][0]["token_ids"])
+        request_id, prompts = asked["request_id"], asked["prompts"]
+        engine = self._engines.take(prompts[0]["token_ids"])
         pulled = await asyncio.gather(
-            *(
-                self._pulls.pull(engine, prompt, f"{asked['request_id']}-{n}")
-                for n, prompt in enumerate(asked["prompts"])
-            )
+            *(self._pulls.pull(engine, prompt, f"{request_id}-{n}") for n, prompt in enumerate(prompts))
         )
         path = f"/v1/{http.match_info['route']}"
-        async with engine.forward(path, asked["request_id"], asked["body"]) as answer:
+        async with engine.forward(path, request_id, asked["body"]) as answer:
             headers = pulled_headers(engine.name, pulled) | {"Content-Type": answer.content_type}
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(http)
