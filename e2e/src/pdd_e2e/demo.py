@@ -132,27 +132,6 @@ def replay(url: str) -> None:
     )
 
 
-def _sum(answers: list[Answer], field: str) -> int:
-    return sum(answer.trace.get(field) or 0 for answer in answers)
-
-
-def _share(answers: list[Answer], part: str, whole: str) -> str:
-    return f"{_sum(answers, part) / _sum(answers, whole):.1%}"
-
-
-_FIGURES: dict[str, Callable[[list[Answer]], str]] = {
-    "requests": lambda answers: str(len(answers)),
-    "through the relay": lambda answers: str(sum(a.trace["pipeline"] == "P-RLD-MD" for a in answers)),
-    "prompt tokens": lambda answers: f"{_sum(answers, 'prompt_tokens'):,}",
-    "hit at P": lambda answers: _share(answers, "cached_at_prefill", "prompt_tokens"),
-    "hit at MD": lambda answers: _share(answers, "cached_at_main", "prompt_tokens"),
-    "KV over the line": lambda answers: f"{_sum(answers, 'line_bytes') / 1e6:.1f} MB",
-    "eager tokens": lambda answers: _share(answers, "eager_tokens", "output_tokens"),
-    "TTFT median": lambda answers: f"{statistics.median(a.ttft for a in answers):.2f} s",
-    "TTFT worst": lambda answers: f"{max(a.ttft for a in answers):.2f} s",
-}
-
-
 @dataclass
 class Replayed:
     answers: list[Answer]
