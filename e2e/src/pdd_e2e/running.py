@@ -22,7 +22,7 @@ def state(found: dict[str, Any]) -> str:
 
 
 def wait_ready(hub: Cluster, name: str, progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """The Ready PDDDeployment. `progress` is told each new state. Raises WaitedTooLongError."""
+    """The PDDDeployment, Ready and rolled out. `progress` is told each new state. Raises WaitedTooLongError."""
     last = ""
 
     def look() -> dict[str, Any] | None:
@@ -31,7 +31,8 @@ def wait_ready(hub: Cluster, name: str, progress: Callable[[str], None] = lambda
         if (now := state(found)) != last:
             progress(last := now)
         current = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
-        return found if current and condition(found, "Ready")["status"] == "True" else None
+        settled = condition(found, "Ready")["status"] == "True" and condition(found, "Reconciling")["status"] == "False"
+        return found if current and settled else None
 
     return wait_for(f"PDDDeployment {name} to be Ready", look, seconds=READY_SECONDS, otherwise=lambda: last)
 
