@@ -107,6 +107,7 @@ def ask(url: str, question: str = QUESTION, tokens: int = 48) -> None:
         max_tokens=tokens,
         pipeline="P-RLD-MD",
         each=show,
+        cache_salt=str(time.time()),  # asked again, it is new again
     )
     console.print(f"\n\n{timeline(answer.trace, console.width - 4)}\n")
 
