@@ -26,6 +26,7 @@ async def events(stream: StreamReader) -> AsyncIterator[bytes]:
                 continue
             payload = line[5:].strip()
             if payload == b"[DONE]":
+                await stream.read()  # to the very end: a connection with unread bytes is closed, not used again
                 return
             yield payload
     raise EOFError("the stream ended without [DONE]")

@@ -139,35 +139,30 @@ class Engine:
     @asynccontextmanager
     async def forward(self, path: str, request_id: str, body: Mapping[str, Any]) -> AsyncIterator[Forwarded]:
         """A call of another route of the engine, whose answer goes on as it is, errors too."""
-        self.in_flight += 1
-        try:
-            async with failures_named(self.name):
-                response = await self._session.post(
-                    self.url + path,
-                    data=orjson.dumps(body),
-                    headers=_headers(request_id),
-                    timeout=timeouts.STREAM,
-                )
-            try:
-                yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
-            finally:
-                response.close()
-        finally:
-            self.in_flight -= 1
+        async with self._post(path, request_id, body, timeouts.STREAM) as response:
+            yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
 
     @asynccontextmanager
     async def _call(
         self, path: str, request_id: str, body: Mapping[str, Any], limits: ClientTimeout
     ) -> AsyncIterator[ClientResponse]:
+        async with self._post(path, request_id, body, limits) as response, failures_named(self.name):
+            await expect_ok(response, self.name)
+            yield response
+
+    @asynccontextmanager
+    async def _post(
+        self, path: str, request_id: str, body: Mapping[str, Any], limits: ClientTimeout
+    ) -> AsyncIterator[ClientResponse]:
+        """Leaving it closes the connection unless the answer was read to its end."""
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         self.in_flight += 1
         try:
-            async with (
-                failures_named(self.name),
-                self._session.post(
-                    self.url + path, data=orjson.dumps(body), headers=_headers(request_id), timeout=limits
-                ) as response,
-            ):
-                await expect_ok(response, self.name)
+            async with failures_named(self.name):
+                response = await self._session.post(
+                    self.url + path, data=orjson.dumps(body), headers=headers, timeout=limits
+                )
+            async with response:
                 yield response
         finally:
             self.in_flight -= 1
@@ -202,7 +197,3 @@ def _body(
         "cache_salt": cache_salt,
         "stream": False,
     }
-
-
-def _headers(request_id: str) -> dict[str, str]:
-    return {"Content-Type": "application/json", "X-Request-Id": request_id}

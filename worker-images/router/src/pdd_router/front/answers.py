@@ -3,9 +3,10 @@
 Field for field what vLLM 0.32 sends, so that a client cannot tell a handed-over answer from another.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from pdd_router.engines.renderer import Text
 
@@ -34,30 +35,42 @@ class Usage:
         }
 
 
-class Shape(Protocol):
+class Shape(ABC):
     """Chat or completions. `ids` are None unless the client asked for `return_token_ids`."""
 
-    def opening(self, prompt_ids: Sequence[int] | None) -> list[dict[str, Any]]: ...
+    kind: ClassVar[str]
+
+    def __init__(self, identity: Identity):
+        self._identity = identity
+
+    @abstractmethod
+    def opening(self, prompt_ids: Sequence[int] | None) -> list[dict[str, Any]]:
+        """Chunks before the first token."""
+
+    @abstractmethod
     def chunk(self, text: Text, ids: Sequence[int] | None) -> dict[str, Any]: ...
-    def usage_chunk(self, usage: Usage) -> dict[str, Any]: ...
+
+    @abstractmethod
     def whole(
         self, text: Text, usage: Usage, prompt_ids: Sequence[int] | None, ids: Sequence[int] | None
     ) -> dict[str, Any]: ...
 
-
-class ChatShape:
-    def __init__(self, identity: Identity):
-        self._identity = identity
+    def usage_chunk(self, usage: Usage) -> dict[str, Any]:
+        return self._chunk([]) | {"usage": usage.body()}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         who = self._identity
         return {
             "id": who.id,
-            "object": "chat.completion.chunk",
+            "object": self.kind,
             "created": who.created,
             "model": who.model,
             "choices": choices,
         }
+
+
+class ChatShape(Shape):
+    kind = "chat.completion.chunk"
 
     def opening(self, prompt_ids: Sequence[int] | None) -> list[dict[str, Any]]:
         delta = {"role": "assistant", "content": ""}
@@ -75,9 +88,6 @@ class ChatShape:
         if text.finish_reason is not None:
             choice["stop_reason"] = text.stop_reason
         return self._chunk([choice])
-
-    def usage_chunk(self, usage: Usage) -> dict[str, Any]:
-        return self._chunk([]) | {"usage": usage.body()}
 
     def whole(
         self, text: Text, usage: Usage, prompt_ids: Sequence[int] | None, ids: Sequence[int] | None
@@ -108,19 +118,8 @@ class ChatShape:
         }
 
 
-class CompletionShape:
-    def __init__(self, identity: Identity):
-        self._identity = identity
-
-    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        who = self._identity
-        return {
-            "id": who.id,
-            "object": "text_completion",
-            "created": who.created,
-            "model": who.model,
-            "choices": choices,
-        }
+class CompletionShape(Shape):
+    kind = "text_completion"
 
     def opening(self, prompt_ids: Sequence[int] | None) -> list[dict[str, Any]]:
         del prompt_ids  # completions have no chunk before the first token
@@ -128,9 +127,6 @@ class CompletionShape:
 
     def chunk(self, text: Text, ids: Sequence[int] | None) -> dict[str, Any]:
         return self._chunk([_completion_choice(text, ids)])
-
-    def usage_chunk(self, usage: Usage) -> dict[str, Any]:
-        return self._chunk([]) | {"usage": usage.body()}
 
     def whole(
         self, text: Text, usage: Usage, prompt_ids: Sequence[int] | None, ids: Sequence[int] | None
