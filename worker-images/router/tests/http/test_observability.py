@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -47,6 +48,16 @@ async def test_a_request_leaves_a_line_and_numbers(start: Any) -> None:
     assert grown("pdd_output_tokens_total", "role=main-decode") == 12 - line["eager_tokens"]
     for name in ("pdd_time_to_first_token_seconds", "pdd_transfer_seconds", "pdd_handoff_seconds"):
         assert grown(f"{name}_count", "pipeline=P-RLD-MD") == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"), [("job-7:a.b_c", True), ("x" * 129, False), ("a b", False), ("\u00e9", False)]
+)
+async def test_a_request_id_is_kept_where_it_is_harmless(start: Any, sent: str, kept: bool) -> None:
+    sites = await start()
+    async with sites.client.post(sites.url + "/v1/completions", json=BODY, headers={"X-Request-Id": sent}) as response:
+        assert (response.headers["X-Request-Id"] == sent) is kept
+    assert response.status == 200
 
 
 async def test_telemetry_tells_the_round_trip(start: Any) -> None:

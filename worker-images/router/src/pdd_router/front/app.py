@@ -1,5 +1,6 @@
 """The front router's HTTP surface and what runs beside it."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import time
@@ -77,7 +78,7 @@ class Front:
     def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handler(http: web.Request) -> web.StreamResponse:
             config = self._watch.current
-            record = Record(request_id=http.headers.get("X-Request-Id") or uuid4().hex, route=route, stream=False)
+            record = Record(request_id=_request_id(http), route=route, stream=False)
             out = Outbound(http, record)
             status, outcome = 499, "client left"
             try:
@@ -129,6 +130,12 @@ class Front:
     async def _telemetry(self, http: web.Request) -> web.Response:
         del http
         return web.json_response({"version": 1, "links": self._sites.telemetry()})
+
+
+def _request_id(http: web.Request) -> str:
+    """The client's own, where it can stand in a header, a log and an engine's request id; else a new one."""
+    wish = http.headers.get("X-Request-Id", "")
+    return wish if re.fullmatch(r"[\w.:-]{1,128}", wish, re.ASCII) else uuid4().hex
 
 
 @web.middleware
