@@ -40,6 +40,7 @@ class SimulatedEngine:
     pull_seconds: float = 0.0
     token_seconds: float = 0.0
     dies_after_tokens: int | None = None
+    finish_late_seconds: float | None = None
     fails_pull: bool = False
     running: int = 0
     most_running: int = 0
@@ -108,8 +109,12 @@ class SimulatedEngine:
             if position == self.dies_after_tokens:
                 raise ConnectionResetError("killed")
             await asyncio.sleep(self.token_seconds)
-            last = position + 1 == len(made)
+            last = position + 1 == len(made) and self.finish_late_seconds is None
             choice = {"token_ids": [token], "finish_reason": "length" if last else None, "stop_reason": None}
+            await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
+        if self.finish_late_seconds is not None:
+            await asyncio.sleep(self.finish_late_seconds)
+            choice = {"token_ids": [], "finish_reason": "length", "stop_reason": None}
             await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response

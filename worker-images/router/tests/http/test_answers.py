@@ -44,6 +44,16 @@ async def test_the_cut_may_fall_anywhere(start: Any, cut_after: int) -> None:
     assert body["choices"][0]["token_ids"] == alone()
 
 
+async def test_a_late_finish_of_rld_is_no_reason_to_ask_md_for_nothing(start: Any) -> None:
+    """RLD's finish may come in an event of its own, after the cut."""
+    sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.01, "finish_late_seconds": 1.0})
+    body = BODY | {"return_token_ids": True}
+    status, answer = await sites.complete(body, {"X-PDD-Pipeline": "P-RLD-MD"})
+    assert status == 200
+    assert answer["choices"][0]["token_ids"] == alone()
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
 async def test_a_stream_has_a_chunk_for_each_token_and_says_who_made_it(start: Any) -> None:
     sites = await start(main={"pull_seconds": 0.1}, relay={"token_seconds": 0.03})
     body = BODY | {"stream": True, "stream_options": {"include_usage": True}}

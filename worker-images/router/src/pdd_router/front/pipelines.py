@@ -131,6 +131,10 @@ class Pipelines:
             pulled = await transfer
         if pulled is None:
             raise UpstreamError(relay.name, f"and the transfer to {site.name} failed: {record.trouble}")
+        if len(eager) >= rendered.sampling_params["max_tokens"]:
+            # RLD said its last token and was cut before it said that it was the last.
+            yield Token(Delta([], "length"), "RLD")
+            return
         record.handed_over = record.now()
         main = site.generate(
             request_id=record.request_id,
