@@ -85,6 +85,24 @@ async def test_bad_requests_end_at_the_door(
     assert not sites.prefill.requests
 
 
+async def test_a_body_too_large_is_refused_in_the_api_format(start: Any) -> None:
+    sites = await start()
+    raw = b'{"model": "m", "prompt": "' + b"1 " * (5 << 20) + b'"}'
+    async with sites.client.post(sites.url + "/v1/completions", data=raw) as response:
+        body = await response.json()
+    assert (response.status, body["error"]["code"]) == (413, 413)
+
+
+async def test_a_bug_is_told_in_the_api_format(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    sites = await start()
+    monkeypatch.setattr("pdd_router.front.serve.choose", bug)
+    status, body = await sites.complete(BODY)
+    assert (status, body["error"]["type"]) == (500, "InternalServerError")
+
+
 async def test_overrides_need_leave(start: Any) -> None:
     sites = await start(overrides="Ignored")
     status, body = await sites.complete(BODY, RELAY)

@@ -35,6 +35,11 @@ def test_plain_requests_may_be_handed_over(extra: dict[str, Any]) -> None:
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"a_field_of_a_later_vllm": 1}, "a_field_of_a_later_vllm"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages with media"),
+        ({"stream": "yes"}, "stream"),
+        ({"return_token_ids": 1}, "return_token_ids"),
+        ({"stream_options": {"continuous_usage_stats": True}}, "stream_options"),
+        ({"stream_options": {"include_usage": "true"}}, "stream_options"),
+        ({"stream_options": []}, "stream_options"),
     ],
 )
 def test_the_rest_stays_on_one_engine(extra: dict[str, Any], named: str) -> None:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import time
 from uuid import uuid4
 
+import structlog
 from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
 
@@ -26,6 +27,8 @@ from pdd_router.front.serve import Server
 from pdd_router.line.sites import Sites
 from pdd_router.sessions import line_session, local_session
 from pdd_router.tasks import running
+
+_LOG = structlog.get_logger(__name__)
 
 # A 100K-token prompt is half a megabyte of text; what is larger is no prompt.
 _MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -92,12 +95,13 @@ class Front:
                 response = await self._server.answer(out, request, config, record)
                 status, outcome = response.status, "ok" if response.status == 200 else "refused"
                 return response
-            except ApiError as error:
-                status, outcome = error.status, "refused" if error.status < 500 else "failed"
-                record.trouble.append(error.message)
-                with suppress(ConnectionError):
-                    return await out.fail(error)
-                raise
+            except ConnectionError:
+                raise  # nobody is there to be told
+            except Exception as error:
+                failure = _told(error, record.request_id)
+                status, outcome = failure.status, "refused" if failure.status < 500 else "failed"
+                record.trouble.append(failure.message)
+                return await out.fail(failure)
             finally:
                 record.close(status=status, outcome=outcome)
 
@@ -130,6 +134,16 @@ class Front:
     async def _telemetry(self, http: web.Request) -> web.Response:
         del http
         return web.json_response({"version": 1, "links": self._sites.telemetry()})
+
+
+def _told(error: Exception, request_id: str) -> ApiError:
+    """What the client hears: our own errors as they are, aiohttp's refusals and bugs in the same format."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, web.HTTPException):
+        return ApiError(error.status, error.reason)
+    _LOG.exception("request failed by a bug", request_id=request_id)
+    return ApiError(500, f"internal error, see the router's log for {request_id}", kind="InternalServerError")
 
 
 def _request_id(http: web.Request) -> str:

@@ -46,6 +46,19 @@ def blocks_handoff(body: Mapping[str, Any]) -> str | None:
         return field
     if _has_media(body.get("messages")):
         return "messages with media"
+    return _loosely_typed(body)
+
+
+def _loosely_typed(body: Mapping[str, Any]) -> str | None:
+    """A field that the router itself reads and that is not of its plain type: vLLM takes `"stream": "yes"` for true."""
+    for field in ("stream", "return_token_ids"):
+        if not isinstance(body.get(field), bool | None):
+            return field
+    options = body.get("stream_options")
+    if options is not None and (not isinstance(options, Mapping) or set(options) - {"include_usage"}):
+        return "stream_options"
+    if options is not None and not isinstance(options.get("include_usage"), bool | None):
+        return "stream_options"
     return None
 
 
