@@ -11,6 +11,10 @@ WHOLE_ANSWER = ClientTimeout(total=600, sock_connect=_CONNECT)
 # Between two tokens of a stream: queueing, preemption and an extend step fit, a dead engine does not.
 STREAM = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=120)
 
+# An OpenAI endpoint at MD: nothing comes while the KV crosses the line, and an answer that is not streamed comes in one
+# piece after its last token.
+ENDPOINT = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=900)
+
 # Small control calls: facts, pings.
 CONTROL = ClientTimeout(total=3, sock_connect=_CONNECT)
 

@@ -139,7 +139,7 @@ class Engine:
     @asynccontextmanager
     async def forward(self, path: str, request_id: str, body: Mapping[str, Any]) -> AsyncIterator[Forwarded]:
         """A call of another route of the engine, whose answer goes on as it is, errors too."""
-        async with self._post(path, request_id, body, timeouts.STREAM) as response:
+        async with self._post(path, request_id, body, timeouts.ENDPOINT) as response:
             yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
 
     @asynccontextmanager

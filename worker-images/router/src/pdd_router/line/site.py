@@ -94,7 +94,7 @@ class Site:
                 self._url(f"/pdd/v1/answer/{route}"),
                 data=orjson.dumps(asked),
                 headers=_headers(request_id),
-                timeout=timeouts.STREAM,
+                timeout=timeouts.ENDPOINT,
             )
         try:
             about = response.headers
