@@ -30,6 +30,8 @@ demo: up ## two clusters, one model, one answer through both: set-up included
 test: venv up ## every check and test: set-up included
 	@$(STEP) "Checks" $(MAKE) --no-print-directory check
 	@$(STEP) "Tests without a cluster" pytest -q -m "not apiserver and not e2e"
+	@$(STEP) "Tests of the line's emulator" hack/test-go
+	@$(STEP) "Tests of the engine's plugins, inside its image" worker-images/engine/tests/in-image
 	@$(STEP) "Tests against a real API server" pytest -q -m apiserver operator/tests
 	@$(STEP) "Tests on the two clusters" $(MAKE) --no-print-directory test-e2e
 
