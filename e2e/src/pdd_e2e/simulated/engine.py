@@ -32,6 +32,10 @@ def continuation(prompt: Sequence[int], count: int) -> list[int]:
     return ids[len(prompt) :]
 
 
+def as_text(ids: Sequence[int]) -> str:
+    return "".join(f" {token}" for token in ids)
+
+
 @dataclass
 class SimulatedEngine:
     """P, RLD or MD. Seconds are how slow it pretends to be."""
@@ -41,11 +45,12 @@ class SimulatedEngine:
     token_seconds: float = 0.0
     dies_after_tokens: int | None = None
     finish_late_seconds: float | None = None
+    completions_end: str = ""
+    """How a streamed answer of its own endpoint ends: killed, error, abort, cut; empty: as it should."""
     fails_pull: bool = False
     running: int = 0
     most_running: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
-    leases: set[int] = field(default_factory=set)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -89,7 +94,7 @@ class SimulatedEngine:
         kv = body["kv_transfer_params"] or {}
         given_back: dict[str, Any] | None = None
         if kv.get("do_remote_decode"):
-            self.leases.add(lease := len(self.requests))
+            lease = len(self.requests)
             given_back = {"do_remote_prefill": True, "lease": lease, "remote_num_tokens": len(prompt)}
         if kv.get("do_remote_prefill"):
             await asyncio.sleep(self.pull_seconds)
@@ -123,17 +128,28 @@ class SimulatedEngine:
         """Text is the ids with spaces, as the simulated renderer has it."""
         body = orjson.loads(await http.read())
         self.requests.append(body)
-        made = continuation(body["prompt"], body.get("max_tokens", 16))
-        text = "".join(f" {token}" for token in made)
-        choice = {"index": 0, "text": text, "finish_reason": "length"}
-        details = {"cached_tokens": len(body["prompt"])}
-        usage = {"completion_tokens": len(made), "prompt_tokens": len(body["prompt"]), "total_tokens": 0}
-        answer = {"choices": [choice], "usage": usage | {"prompt_tokens_details": details}}
+        prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
+        limit = body.get("max_tokens", 16)
+        choices = [
+            {"index": n, "text": as_text(continuation(prompt, limit)), "finish_reason": "length"}
+            for n, prompt in enumerate(prompts)
+        ]
+        size = sum(map(len, prompts))
+        usage = {"completion_tokens": limit * len(prompts), "prompt_tokens": size, "total_tokens": 0}
+        answer = {"choices": choices, "usage": usage | {"prompt_tokens_details": {"cached_tokens": size}}}
         if not body.get("stream"):
             return web.json_response(answer)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(http)
-        await response.write(b"data: " + orjson.dumps(answer) + b"\n\ndata: [DONE]\n\n")
+        await response.write(b"data: " + orjson.dumps(answer) + b"\n\n")
+        if self.completions_end == "killed":
+            raise ConnectionResetError("killed")
+        if self.completions_end == "error":
+            await response.write(b'data: {"error": {"message": "engine trouble"}}\n\n')
+        if self.completions_end == "abort":
+            await response.write(b'data: {"choices": [{"index": 0, "text": "", "finish_reason": "abort"}]}\n\n')
+        if self.completions_end != "cut":
+            await response.write(b"data: [DONE]\n\n")
         return response
 
 

@@ -35,6 +35,15 @@ class UnavailableError(ApiError):
         super().__init__(503, message, kind="ServiceUnavailableError")
 
 
+class LeaseTooOldError(ApiError):
+    """A pull came too late to be safe: P may have given the blocks away. The front leases anew."""
+
+    STATUS = 409
+
+    def __init__(self, request_id: str):
+        super().__init__(self.STATUS, f"the lease of {request_id} is too old to pull from", kind="LeaseTooOldError")
+
+
 class UpstreamError(ApiError):
     """A part that had taken the request failed; `who` is an engine, renderer or site by name."""
 

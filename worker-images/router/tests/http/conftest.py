@@ -93,7 +93,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
             front._renderers.update([Endpoint("t-0", where["renderer"])])
             await stack.enter_async_context(running(front.background()))
             sites.url = "http://" + await serve(stack, front.app())
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not await _ready(sites):
                     await asyncio.sleep(0.02)
             return sites

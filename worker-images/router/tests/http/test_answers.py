@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from pdd_e2e.simulated.engine import continuation
+from pdd_router.line.site import Site
 
 PROMPT_IDS = list(range(100, 180))
 PROMPT = " ".join(map(str, PROMPT_IDS))
@@ -107,14 +108,35 @@ async def test_two_readers_two_leases(start: Any) -> None:
     assert len(set(leases)) == 2
 
 
-async def test_a_batch_of_prompts_pulls_each(start: Any) -> None:
+async def test_a_batch_of_prompts_pulls_each_and_answers_each(start: Any) -> None:
     sites = await start()
-    async with sites.client.post(
-        sites.url + "/v1/completions", json=BODY | {"prompt": [PROMPT, PROMPT + " 5"]}
-    ) as response:
-        del response
+    status, body = await sites.complete(BODY | {"prompt": [PROMPT, PROMPT + " 5"]})
+    assert status == 200
+    assert [c["text"] for c in body["choices"]] == [text(alone()), text(continuation([*PROMPT_IDS, 5], COUNT))]
     pulls = [r for r in sites.main.requests if (r.get("kv_transfer_params") or {}).get("do_remote_prefill")]
     assert [len(r["token_ids"]) for r in pulls] == [80, 81]
+
+
+@pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
+async def test_a_lease_too_old_for_the_line_is_taken_anew(
+    start: Any, monkeypatch: pytest.MonkeyPatch, pipeline: str
+) -> None:
+    """The first pull comes to main as if it had been on the way for a minute."""
+    sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.02})
+    told, late = Site._told, []
+
+    def once_too_late(self: Site, prompt: Any) -> dict[str, Any]:
+        asked = told(self, prompt)
+        if not late:
+            late.append(prompt)
+            asked["usable_until"] -= 60
+        return asked
+
+    monkeypatch.setattr(Site, "_told", once_too_late)
+    status, body = await sites.complete(BODY, {"X-PDD-Pipeline": pipeline})
+    assert (status, body["choices"][0]["text"]) == (200, text(alone()))
+    [pull] = [r for r in sites.main.requests if (r.get("kv_transfer_params") or {}).get("do_remote_prefill")]
+    assert pull["kv_transfer_params"]["lease"] != late[0].kv_transfer_params["lease"]
 
 
 async def test_a_next_turn_waits_for_the_kv_that_is_on_the_line(start: Any) -> None:

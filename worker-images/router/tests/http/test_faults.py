@@ -53,12 +53,25 @@ async def test_an_error_after_the_first_token_ends_the_stream_with_it(start: Any
     assert '"finish_reason":"length"' not in raw
 
 
+@pytest.mark.parametrize("end", ["killed", "error", "abort", "cut"])
+async def test_mds_own_stream_breaking_is_never_taken_for_the_end(start: Any, end: str) -> None:
+    sites = await start(main={"completions_end": end}, tolerated_wait_millis=60_000)
+    async with (
+        asyncio.timeout(30),
+        sites.client.post(sites.url + "/v1/completions", json=BODY | {"stream": True}) as response,
+    ):
+        raw = (await response.read()).decode()
+    assert response.status == 200
+    assert '"error":' in raw
+    assert raw.endswith("data: [DONE]\n\n")
+
+
 async def test_a_client_that_leaves_frees_everything(start: Any) -> None:
     sites = await start(relay={"token_seconds": 0.05}, main={"pull_seconds": 5})
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await sites.complete(BODY | {"max_tokens": 200}, RELAY)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         while sites.relay.running or sites.main.running or sites.renderer.open_sockets:
             await asyncio.sleep(0.02)
 
@@ -71,6 +84,7 @@ async def test_a_client_that_leaves_frees_everything(start: Any) -> None:
         ('{"model": "m", "prompt": ""}', {}, 400, "prompt is empty"),
         ('{"model": "m", "prompt": "1"}', {"X-PDD-Pipeline": "P-RLD"}, 400, "P-MD or P-RLD-MD"),
         ('{"model": "m", "prompt": "1", "seed": 1}', RELAY, 400, "seed"),
+        ('{"model": "m", "prompt": "1", "kv_transfer_params": {"remote_host": "x"}}', {}, 400, "kv_transfer_params"),
     ],
 )
 async def test_bad_requests_end_at_the_door(
@@ -108,6 +122,13 @@ async def test_overrides_need_leave(start: Any) -> None:
     status, body = await sites.complete(BODY, RELAY)
     assert status == 403
     assert "requestOverrides" in body["error"]["message"]
+
+
+async def test_a_batch_cannot_be_forced_onto_the_relay(start: Any) -> None:
+    sites = await start()
+    status, body = await sites.complete(BODY | {"prompt": [PROMPT, PROMPT]}, RELAY)
+    assert status == 400
+    assert "batch" in body["error"]["message"]
 
 
 async def test_an_unknown_route_says_so_in_the_api_format(start: Any) -> None:

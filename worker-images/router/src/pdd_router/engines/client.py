@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from pydantic import ValidationError
 
 from pdd_router import sse, timeouts
 from pdd_router.engines.facts import Facts
@@ -102,7 +103,10 @@ class Engine:
             self._session.get(f"{self.url}/pdd/v1/facts", timeout=timeouts.CONTROL) as response,
         ):
             await expect_ok(response, self.name)
-            self._facts = Facts.model_validate_json(await response.read())
+            try:
+                self._facts = Facts.model_validate_json(await response.read())
+            except ValidationError as error:
+                raise UpstreamError(self.name, f"facts of another version? {error}") from None
 
     async def generate(
         self,
@@ -171,11 +175,18 @@ class Engine:
 def parse_delta(who: str, payload: bytes) -> Delta:
     """Raises UpstreamError for an error inside the stream and for an answer that the engine gave up."""
     event = orjson.loads(payload)
-    if "error" in event:
-        raise UpstreamError(who, str(event["error"].get("message", event["error"])))
+    refuse_broken_chunk(who, event)
     choice = event["choices"][0]
-    _refuse_broken(who, choice["finish_reason"])
     return Delta(choice["token_ids"], choice["finish_reason"], choice["stop_reason"])
+
+
+def refuse_broken_chunk(who: str, event: Mapping[str, Any]) -> None:
+    """Raises UpstreamError for a chunk that says that the rest will not come."""
+    if "error" in event:
+        error = event["error"]
+        raise UpstreamError(who, str(error.get("message", error) if isinstance(error, Mapping) else error))
+    for choice in event.get("choices", ()):
+        _refuse_broken(who, choice.get("finish_reason"))
 
 
 def _refuse_broken(who: str, finish_reason: str | None) -> None:

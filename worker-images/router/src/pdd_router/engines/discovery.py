@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
-from kubernetes.aio.client import ApiClient, ApiException, DiscoveryV1Api
+from kubernetes.aio.client import ApiClient, DiscoveryV1Api
 from kubernetes.aio.config import load_incluster_config
 from kubernetes.aio.watch import Watch
 
@@ -52,8 +52,10 @@ class Discovery:
             while True:
                 try:
                     await self._follow(api)
-                except (ApiException, OSError, TimeoutError) as error:
-                    _LOG.warning("endpoints cannot be watched, keeping the last known", error=str(error))
+                except Exception as error:
+                    # Whatever an API server does to a watch (resets, half lines, nonsense) must not end a router.
+                    what = f"{type(error).__name__}: {error}"
+                    _LOG.warning("endpoints cannot be watched, keeping the last known", error=what)
                     await asyncio.sleep(_RETRY_SECONDS)
 
     async def _follow(self, api: DiscoveryV1Api) -> None:

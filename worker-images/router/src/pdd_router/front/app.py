@@ -93,7 +93,8 @@ class Front:
                 )
                 record.stream = request.stream
                 response = await self._server.answer(out, request, config, record)
-                status, outcome = response.status, "ok" if response.status == 200 else "refused"
+                status = response.status
+                outcome = "ok" if status == 200 else "refused" if status < 500 else "failed"
                 return response
             except ConnectionError:
                 raise  # nobody is there to be told

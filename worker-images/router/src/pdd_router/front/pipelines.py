@@ -9,16 +9,16 @@ Both end at MD, so MD's prefix cache stays aligned with P's.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic
 from typing import Any, Literal
 
 from pdd_router import metrics
 from pdd_router.engines.client import Delta, Engine, Forwarded
 from pdd_router.engines.pool import EnginePool
 from pdd_router.engines.renderer import Rendered
-from pdd_router.errors import ApiError, UpstreamError
+from pdd_router.errors import ApiError, LeaseTooOldError, RefusedError, UpstreamError
 from pdd_router.front.record import Record
 from pdd_router.front.requests import ClientRequest
 from pdd_router.line.site import Leased, Pulled, Site
@@ -35,9 +35,6 @@ _LEASE: dict[str, Any] = {
     "remote_port": None,
 }
 
-# P keeps a lease for 30 s until its reader begins to renew it. Main may let a pull wait for 10 s before MD sees it.
-_LEASE_USABLE_SECONDS = 15.0
-
 
 @dataclass(frozen=True)
 class Token:
@@ -49,12 +46,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """P holds the prompt's KV for one reader since `at`; `cached_tokens` of it were in its cache before."""
+    """P holds the prompt's KV for one reader; `cached_tokens` of it were in its cache before."""
 
     engine: Engine
     leased: Leased
     cached_tokens: int
-    at: float
 
 
 class Pipelines:
@@ -83,21 +79,21 @@ class Pipelines:
         self, site: Site, request: ClientRequest, prefilled: Sequence[Prefilled], record: Record
     ) -> AsyncIterator[Forwarded]:
         """P-MD from the prefill on: the answer of MD's own endpoint."""
-        fresh = [await self._renewed(done, record) for done in prefilled]
-        record.pull_began = record.now()
-        prompts = [done.leased for done in fresh]
-        async with site.answer(request.route, prompts, request.with_ids(prompts), request_id=record.request_id) as (
-            pulled,
-            answer,
-        ):
+        async with AsyncExitStack() as stack:
+            for attempt in (1, 2):
+                record.pull_began = record.now()
+                prompts = [done.leased for done in prefilled]
+                answering = site.answer(request.route, prompts, request.with_ids(prompts), request_id=record.request_id)
+                try:
+                    pulled, answer = await stack.enter_async_context(answering)
+                    break
+                except RefusedError as error:
+                    if error.status != LeaseTooOldError.STATUS or attempt == 2:
+                        raise
+                record.trouble.append("lease too old for a pull, leased anew")
+                prefilled = [await _lease(done.engine, done.leased, record.request_id) for done in prefilled]
             _note_transfer(pulled, prefilled, record)
             yield answer
-
-    async def _renewed(self, prefilled: Prefilled, record: Record) -> Prefilled:
-        """The first prompts of a large batch wait for the prefill of the last."""
-        if perf_counter() - prefilled.at < _LEASE_USABLE_SECONDS:
-            return prefilled
-        return await _lease(prefilled.engine, prefilled.leased, record.request_id)
 
     async def relay(
         self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record
@@ -165,7 +161,14 @@ class Pipelines:
                 second = await _lease(prefilled.engine, rendered, record.request_id + "-md")
                 record.pull_began = record.now()
                 with metrics.IN_FLIGHT.track_inprogress():
-                    pulled = await site.pull(second.leased, request_id=record.request_id)
+                    try:
+                        pulled = await site.pull(second.leased, request_id=record.request_id)
+                    except RefusedError as error:
+                        if error.status != LeaseTooOldError.STATUS:
+                            raise
+                        record.trouble.append("lease too old for a pull, leased anew")
+                        second = await _lease(prefilled.engine, rendered, record.request_id + "-md2")
+                        pulled = await site.pull(second.leased, request_id=record.request_id)
                 _note_transfer(pulled, [second], record)
                 return pulled
             except ApiError as error:
@@ -222,8 +225,8 @@ async def _lease(engine: Engine, prompt: Rendered | Leased, request_id: str) -> 
     )
     if generated.kv_transfer_params is None:
         raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
-    leased = Leased(prompt.token_ids, generated.kv_transfer_params, prompt.cache_salt)
-    return Prefilled(engine, leased, generated.cached_tokens, perf_counter())
+    leased = Leased(prompt.token_ids, generated.kv_transfer_params, prompt.cache_salt, monotonic())
+    return Prefilled(engine, leased, generated.cached_tokens)
 
 
 def _note_transfer(pulled: Pulled, prefilled: Sequence[Prefilled], record: Record) -> None:

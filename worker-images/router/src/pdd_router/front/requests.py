@@ -45,6 +45,9 @@ def parse(route: Route, raw: bytes, headers: CIMultiDictProxy[str], *, overrides
         raise ApiError(400, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ApiError(400, f"the body must be a JSON object, not {type(body).__name__}")
+    for field in ("kv_transfer_params", "ec_transfer_params"):
+        if body.get(field) is not None:
+            raise ApiError(400, f"{field} is for engines among themselves; leave it out", param=field)
     for header in (PIPELINE_HEADER, TRACE_HEADER):
         if header in headers and not overrides_allowed:
             raise ApiError(

@@ -9,7 +9,9 @@ import orjson
 from aiohttp import web
 
 from pdd_router.config import FrontConfig
+from pdd_router.engines.client import refuse_broken_chunk
 from pdd_router.engines.renderer import Rendered, Renderers, Text
+from pdd_router.errors import ApiError, UpstreamError
 from pdd_router.front.answers import ChatShape, CompletionShape, Identity, Shape, Usage
 from pdd_router.front.outbound import Outbound
 from pdd_router.front.pipelines import Pipelines, Prefilled, Token
@@ -64,6 +66,8 @@ class Server:
             cannot_hand_off = "a batch of prompts"
         elif prompts[0].reasoning:
             cannot_hand_off = "reasoning"
+        if request.forced is Pipeline.RELAY and cannot_hand_off is not None:
+            raise ApiError(400, f"P-RLD-MD was forced, but {cannot_hand_off} must stay on one engine")
         facts = prefilled[0].engine.facts
         observed = Observed(
             prompt_tokens=sum(len(prompt.token_ids) for prompt in prompts),
@@ -94,11 +98,11 @@ class Server:
         cached = sum(done.cached_tokens for done in prefilled)
         async with self._pipelines.direct(site, request, prefilled, record) as answer:
             if not answer.content_type.startswith("text/event-stream"):
-                body = orjson.loads(b"".join([chunk async for chunk in answer.chunks]))
+                body = _whole_body(answer.status, b"".join([chunk async for chunk in answer.chunks]), site)
                 record.token_out()
                 _note_whole(body, cached, record)
                 return out.whole(body | _trace(request, record), answer.status)
-            async for payload in _payloads(answer.chunks):
+            async for payload in _payloads(answer.chunks, site):
                 record.token_out()
                 if record.main_first_token is None:
                     record.main_first_token = record.now()
@@ -163,15 +167,31 @@ def _shape(request: ClientRequest, config: FrontConfig, record: Record) -> Shape
     return ChatShape(identity) if chat else CompletionShape(identity)
 
 
-async def _payloads(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _payloads(chunks: AsyncIterator[bytes], site: Site) -> AsyncIterator[bytes]:
+    """Raises UpstreamError when the stream ends without `[DONE]`: what came is not the whole answer."""
     buffer = b""
+    done = False
     async for chunk in chunks:
         buffer += chunk
         *events, buffer = buffer.split(b"\n\n")
         for event in events:
             payload = event.removeprefix(b"data:").strip()
-            if payload != b"[DONE]":
+            if payload == b"[DONE]":
+                done = True
+            else:
                 yield payload
+    if not done:
+        raise UpstreamError(site.name, "the answer ended in the middle")
+
+
+def _whole_body(status: int, raw: bytes, site: Site) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict):
+        raise UpstreamError(site.name, f"HTTP {status}: {raw[:300].decode(errors='replace')}")
+    return body
 
 
 def _note_whole(body: dict[str, Any], cached: int, record: Record) -> None:
@@ -184,6 +204,7 @@ def _note_whole(body: dict[str, Any], cached: int, record: Record) -> None:
 def _note_chunk(payload: bytes, cached: int, request: ClientRequest, record: Record) -> bytes:
     """MD's own chunk, but for the hit in its usage and the trace. Only those are taken apart."""
     chunk = orjson.loads(payload)
+    refuse_broken_chunk(record.main_engine or "main decode", chunk)
     for choice in chunk.get("choices", ()):
         record.finish_reason = choice["finish_reason"] or record.finish_reason
         record.main_tokens += 1 if choice.get("text") or choice.get("delta", {}).get("content") else 0

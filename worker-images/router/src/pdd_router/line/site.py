@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -14,14 +15,19 @@ from pdd_router.errors import UnavailableError, UpstreamError
 from pdd_router.line.headers import CACHED_HEADER, ENGINE_HEADER, SECONDS_HEADER
 from pdd_router.line.round_trip import RoundTrips
 
+# P keeps a lease for 30 s until its reader begins to renew it. A pull that the main router would hand to MD later than
+# this is refused there: P may have given the blocks away, and MD would read somebody else's.
+LEASE_USABLE_SECONDS = 20.0
+
 
 @dataclass(frozen=True)
 class Leased:
-    """A prompt whose KV an engine keeps for one reader."""
+    """A prompt whose KV an engine keeps for one reader; `at` is when, by this process's monotonic clock."""
 
     token_ids: list[int]
     kv_transfer_params: dict[str, Any]
     cache_salt: str | None
+    at: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Site:
     def __init__(self, session: ClientSession, known: config.Site):
         self._session = session
         self._address = 0
+        self._clock_ahead = 0.0
         self.known = known
         self.round_trips = RoundTrips()
 
@@ -48,12 +55,16 @@ class Site:
 
     async def ping(self) -> None:
         """One empty call. Raises UpstreamError when the site does not answer."""
+        began = monotonic()
         async with self._call("GET", "/pdd/v1/ping", "ping", None, timeouts.CONTROL) as response:
-            await response.read()
+            there = orjson.loads(await response.read())["clock"]
+        # The earliest that `there` can have been: a lease then ends too early by a round trip at most, never too late.
+        self._clock_ahead = there - monotonic()
+        self.round_trips.answered(monotonic() - began, now=monotonic())
 
     async def pull(self, prompt: Leased, *, request_id: str) -> Pulled:
         """Returns when an MD of the site holds the prompt's KV."""
-        body = {"request_id": request_id, "prompt": prompt}
+        body = {"request_id": request_id, "prompt": self._told(prompt)}
         async with self._call("POST", "/pdd/v1/pull", request_id, body, timeouts.WHOLE_ANSWER) as response:
             answer = orjson.loads(await response.read())
         return Pulled(answer["engine"], answer["cached_tokens"], answer["seconds"])
@@ -88,7 +99,7 @@ class Site:
     ) -> AsyncIterator[tuple[Pulled, Forwarded]]:
         """Pulls the prompts' KV and asks the same engine's own OpenAI endpoint, `route` being `chat/completions` or
         `completions`. The answer goes on as it is, errors too."""
-        asked = {"request_id": request_id, "prompts": prompts, "body": body}
+        asked = {"request_id": request_id, "prompts": [self._told(prompt) for prompt in prompts], "body": body}
         async with failures_named(self.name):
             response = await self._session.post(
                 self._url(f"/pdd/v1/answer/{route}"),
@@ -127,6 +138,14 @@ class Site:
         except UpstreamError:
             self._address += 1  # the next call tries the site's next address
             raise
+
+    def _told(self, prompt: Leased) -> dict[str, Any]:
+        return {
+            "token_ids": prompt.token_ids,
+            "kv_transfer_params": prompt.kv_transfer_params,
+            "cache_salt": prompt.cache_salt,
+            "usable_until": prompt.at + LEASE_USABLE_SECONDS + self._clock_ahead,
+        }
 
     def _url(self, path: str) -> str:
         if not self.known.addresses:

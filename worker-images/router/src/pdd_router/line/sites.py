@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -49,14 +49,12 @@ class Sites:
 
     async def _ping(self, site: Site) -> None:
         was = site.round_trips.reachable(monotonic())
-        start = perf_counter()
         try:
             await site.ping()
         except ApiError as error:
             if was and not site.round_trips.reachable(monotonic()):
                 _LOG.warning("site does not answer", site=site.name, error=error.message)
             return
-        site.round_trips.answered(perf_counter() - start, now=monotonic())
         if not was:
             _LOG.info("site answers", site=site.name, round_trip=site.round_trips.percentile(50))
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -55,7 +56,10 @@ class Main:
 
     async def _ping(self, http: web.Request) -> web.Response:
         del http
-        return web.json_response({"site": self._watch.current.site, "engines": len(self._engines.usable)})
+        # The clock lets the front say in this router's time until when a lease may be used.
+        return web.json_response(
+            {"site": self._watch.current.site, "engines": len(self._engines.usable), "clock": monotonic()}
+        )
 
     async def _pull(self, http: web.Request) -> web.Response:
         asked = orjson.loads(await http.read())
@@ -91,16 +95,25 @@ class Main:
         asked: dict[str, Any] = orjson.loads(await http.read())
         request_id, prompts = asked["request_id"], asked["prompts"]
         engine = self._engines.take(prompts[0]["token_ids"])
-        pulled = await asyncio.gather(
-            *(self._pulls.pull(engine, prompt, f"{request_id}-{n}") for n, prompt in enumerate(prompts))
-        )
+        async with asyncio.TaskGroup() as group:
+            pulls = [
+                group.create_task(self._pulls.pull(engine, prompt, f"{request_id}-{n}"))
+                for n, prompt in enumerate(prompts)
+            ]
+        pulled = [task.result() for task in pulls]
         path = f"/v1/{http.match_info['route']}"
         async with engine.forward(path, request_id, asked["body"]) as answer:
             headers = pulled_headers(engine.name, pulled) | {"Content-Type": answer.content_type}
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(http)
-            async for chunk in answer.chunks:
-                await response.write(chunk)
+            try:
+                async for chunk in answer.chunks:
+                    await response.write(chunk)
+            except ApiError:
+                # The status is out. A connection that breaks is the one way left to say that this is not all.
+                if http.transport is not None:
+                    http.transport.abort()
+                raise
             await response.write_eof()
         return response
 
@@ -119,8 +132,17 @@ async def _open(http: web.Request) -> web.StreamResponse:
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
+    except ExceptionGroup as group:  # of a batch's pulls; the first is as good as any
+        failures, others = group.split(ApiError)
+        if failures is None or others is not None:
+            raise
+        return _as_json(next(error for error in failures.exceptions if isinstance(error, ApiError)))
     except ApiError as error:
-        return web.Response(body=orjson.dumps(error.body()), status=error.status, content_type="application/json")
+        return _as_json(error)
+
+
+def _as_json(error: ApiError) -> web.Response:
+    return web.Response(body=orjson.dumps(error.body()), status=error.status, content_type="application/json")
 
 
 @asynccontextmanager

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from pdd_router.engines.client import Engine
+from pdd_router.errors import LeaseTooOldError
 from pdd_router.line.headers import CACHED_HEADER, ENGINE_HEADER, SECONDS_HEADER
 from pdd_router.policy.affinity import chunk_hashes, extends
 from pdd_router.policy.sampling import PREFILL
@@ -48,6 +49,8 @@ class Pulls:
         try:
             if extended:
                 await asyncio.wait(extended, timeout=_PATIENCE_SECONDS)
+            if monotonic() > prompt["usable_until"]:
+                raise LeaseTooOldError(request_id)
             cached = await _pull(engine, prompt, request_id)
         finally:
             del self._running[done]

@@ -29,7 +29,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "priority": (0,),
-    "stop": ("", []),
+    "stop": ([],),
     "tools": ([],),
     "tool_choice": ("none",),
     "response_format": ({"type": "text"},),
