@@ -88,7 +88,10 @@ def test_the_operator_killed_at_a_random_moment_converges(sites: Sites, tiny: Op
     wanted = 2 if ready_pods(sites, "front-router") == 1 else 1
     set_replicas(sites, router=wanted)
     time.sleep(random.uniform(0, 1.5))
-    kill_container(pod)
+    try:
+        kill_container(pod)
+    except LookupError as error:
+        pytest.skip(f"the node does not share this machine's kernel: {error}")
     wait_for_pods(sites, "front-router", wanted)
     wait_for_pods(sites, "main-router", wanted)
     running_operator(sites, restarts + 1)

@@ -35,10 +35,18 @@ def test_engines_run_on_their_pool_with_a_chip(
 
 @pytest.mark.parametrize("component", ["renderer", "front-router"])
 def test_the_rest_of_site_a_leaves_the_chips_alone(sites: Sites, tiny: OpenAI, component: str) -> None:
-    for pod in pods(sites.a, "tiny", component):
+    found = pods(sites.a, "tiny", component)
+    assert found
+    for pod in found:
         assert node_labels(sites, "site-a", pod["spec"]["nodeName"])["pdd.dev/pool"] == "general"
         limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
         assert not [name for name in limits if "chip" in name]
+
+
+def test_the_main_router_is_at_mds_site(sites: Sites, tiny: OpenAI) -> None:
+    [pod] = pods(sites.b, "tiny", "main-router")
+    limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
+    assert not [name for name in limits if "chip" in name]
 
 
 def test_no_role_is_where_it_does_not_belong(sites: Sites, tiny: OpenAI) -> None:

@@ -84,6 +84,16 @@ def test_other_features_go_to_one_engine(tiny: OpenAI, alone: OpenAI, more: dict
     assert answer.choices[0].logprobs == right.choices[0].logprobs
 
 
+def test_a_batch_is_a_single_engines(tiny: OpenAI, alone: OpenAI) -> None:
+    """Completions of several prompts: each is prefilled, leased and pulled for itself."""
+    prompts = [prompt(200, seed=61), prompt(333, seed=62)]
+    answer, right = (
+        c.completions.create(model="tiny", prompt=prompts, max_tokens=12, temperature=0) for c in (tiny, alone)
+    )
+    assert [choice.text for choice in answer.choices] == [choice.text for choice in right.choices]
+    assert len(answer.choices) == 2
+
+
 def test_the_first_chunk_leaves_with_the_first_token(tiny: OpenAI) -> None:
     """It does not wait for the transfer: 3,000 tokens need some time on the line."""
     answer = complete(tiny, "tiny", prompt(3000, seed=9), max_tokens=200, pipeline="P-RLD-MD")
