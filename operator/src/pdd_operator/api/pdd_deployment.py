@@ -206,8 +206,9 @@ class Routing(Model):
         description="The KV transfer that a user does not notice; a request whose transfer is predicted to "
         "take longer starts on relay decode.",
     )
-    request_overrides: Literal["Ignored", "Allowed"] = Field(
-        default="Ignored", description="Whether a request's header may force a pipeline."
+    request_overrides: Literal["Refused", "Allowed"] = Field(
+        default="Refused",
+        description="Whether a request may force a pipeline or ask for its trace by a header; Refused answers 403 to it.",
     )
     handoff: Literal["OneShot", "CatchUp"] = Field(
         default="OneShot",
@@ -236,7 +237,7 @@ class PDDDeploymentSpec(Model):
     deletion_policy: Literal["Delete", "Orphan"] = Field(
         default="Delete",
         description="What becomes of the objects in the members when this one is deleted: removed, or left "
-        "running, for the next PDDDeployment of the same name to adopt.",
+        "running, for the next PDDDeployment of the same name to adopt; its pods are replaced then.",
     )
 
     rules: ClassVar = [

@@ -30,7 +30,7 @@ class Site(_Model):
 
 class Routing(_Model):
     tolerated_wait_millis: int = Field(default=500, ge=0)
-    request_overrides: Literal["Ignored", "Allowed"] = "Ignored"
+    request_overrides: Literal["Refused", "Allowed"] = "Refused"
 
 
 class FrontServices(_Model):

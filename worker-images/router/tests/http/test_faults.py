@@ -118,7 +118,7 @@ async def test_a_bug_is_told_in_the_api_format(start: Any, monkeypatch: pytest.M
 
 
 async def test_overrides_need_leave(start: Any) -> None:
-    sites = await start(overrides="Ignored")
+    sites = await start(overrides="Refused")
     status, body = await sites.complete(BODY, RELAY)
     assert status == 403
     assert "requestOverrides" in body["error"]["message"]

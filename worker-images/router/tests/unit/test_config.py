@@ -6,7 +6,7 @@ FRONT = """{"mode": "front", "deployment": "d", "namespace": "llm", "site": "sit
  "services": {"prefill": "a-prefill", "relayDecode": "a-relay-decode", "renderer": "a-renderer"},
  "sites": [{"name": "site-b", "link": "a-b", "addresses": ["10.0.0.11:30080"],
             "bandwidthBitsPerSecond": 100000000}],
- "routing": {"toleratedWaitMillis": 500, "requestOverrides": "Ignored"}}"""
+ "routing": {"toleratedWaitMillis": 500, "requestOverrides": "Refused"}}"""
 MAIN = """{"mode": "main", "deployment": "d", "namespace": "llm", "site": "site-b", "model": "m",
  "services": {"mainDecode": "a-main-decode"}}"""
 
@@ -26,7 +26,7 @@ def test_the_mode_decides_the_shape() -> None:
         ("not json", "document"),
         (FRONT.replace('"link": "a-b",', ""), "sites.0.link"),
         (FRONT.replace("100000000", "0"), "bandwidthBitsPerSecond"),
-        (FRONT.replace('"Ignored"', '"Maybe"'), "requestOverrides"),
+        (FRONT.replace('"Refused"', '"Maybe"'), "requestOverrides"),
         (MAIN.replace('"services"', '"surprise": 1, "services"'), "surprise"),
     ],
 )

@@ -52,7 +52,7 @@ def parse(route: Route, raw: bytes, headers: CIMultiDictProxy[str], *, overrides
         if header in headers and not overrides_allowed:
             raise ApiError(
                 403,
-                f"header {header} is refused: the PDDDeployment has spec.routing.requestOverrides: Ignored",
+                f"header {header} is refused: the PDDDeployment has spec.routing.requestOverrides: Refused",
                 kind="PermissionDeniedError",
             )
     cannot_hand_off = blocks_handoff(body)
