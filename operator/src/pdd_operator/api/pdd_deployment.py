@@ -208,7 +208,7 @@ class Routing(Model):
     )
     request_overrides: Literal["Refused", "Allowed"] = Field(
         default="Refused",
-        description="Whether a request may force a pipeline or ask for its trace by a header; Refused answers 403 to it.",
+        description="Whether a header may force a pipeline or ask for a trace; Refused answers such a request 403.",
     )
     handoff: Literal["OneShot", "CatchUp"] = Field(
         default="OneShot",
