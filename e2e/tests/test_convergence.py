@@ -2,6 +2,7 @@
 
 import random
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pdd_e2e import deployments, running
 from pdd_e2e.client import complete
 from pdd_e2e.environment import Images, Sites
 from pdd_e2e.install import SYSTEM
-from pdd_e2e.kube import condition, kill_container, wait_for
+from pdd_e2e.kube import Cluster, condition, kill_container, wait_for
 from pdd_e2e.prompts import prompt
 
 pytestmark = pytest.mark.e2e
@@ -66,6 +67,20 @@ def test_a_changed_replica_count_is_followed(sites: Sites, tiny: OpenAI) -> None
     assert {role["name"]: role["ready"] for role in status["roles"]}["front-router"] == 1
 
 
+def test_an_engine_replica_count_is_followed(sites: Sites, tiny: OpenAI) -> None:
+    """A second prefill engine gets a chip of its pool; it need not be done with loading for that."""
+
+    def scheduled() -> int:
+        found = running.pods(sites.a, "tiny", "prefill")
+        return sum("nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"] for pod in found)
+
+    set_replicas(sites, prefill=2)
+    wait_for("two prefill pods with a node", lambda: scheduled() == 2, seconds=60)
+    set_replicas(sites, prefill=1)
+    wait_for("one prefill pod", lambda: scheduled() == 1, seconds=60)
+    running.wait_ready(sites.a, "tiny")
+
+
 def test_at_rest_nothing_is_written(sites: Sites, tiny: OpenAI) -> None:
     """But a WANLink whose measured round trip has moved: then its figures differ, and it is written once in 30 s."""
 
@@ -113,8 +128,12 @@ def test_a_route_around_the_operator_stays_open(sites: Sites, tiny: OpenAI) -> N
         sites.a.kubectl("-n", SYSTEM, "scale", "deployment", "pdd-operator", "--replicas=1")
 
 
-def test_deletion_leaves_nothing(sites: Sites, images: Images, tiny: OpenAI) -> None:
-    """Of a second deployment, whose engines never need to start: they ask for a chip that nobody has."""
+def some_objects(cluster: Cluster, uid: str) -> list[str] | None:
+    return running.objects(cluster, uid) or None
+
+
+def test_what_never_fits_says_so_and_is_deleted(sites: Sites, images: Images, tiny: OpenAI) -> None:
+    """A second deployment, whose engines ask for more chips than there are."""
     manifest = deployments.tiny(images)
     manifest["metadata"]["name"] = "shortlived"
     manifest["spec"]["model"]["name"] = "shortlived"
@@ -125,7 +144,7 @@ def test_deletion_leaves_nothing(sites: Sites, images: Images, tiny: OpenAI) -> 
     made = sites.a.get(running.KIND, "shortlived", "llm")
     uid = made["metadata"]["uid"]
     for cluster in sites.both:
-        wait_for("objects in both members", lambda c=cluster: running.objects(c, uid) or None, seconds=60)  # type: ignore[misc]
+        wait_for("objects in both members", partial(some_objects, cluster, uid), seconds=60)
 
     def unschedulable() -> bool:
         found = condition(sites.a.get(running.KIND, "shortlived", "llm"), "Scheduled")
@@ -134,9 +153,4 @@ def test_deletion_leaves_nothing(sites: Sites, images: Images, tiny: OpenAI) -> 
     wait_for("Scheduled=False that names the missing chip", unschedulable, seconds=120)
     sites.a.delete(running.KIND, "shortlived", "llm")
     for cluster in sites.both:
-        wait_for(
-            f"{cluster.name} to be empty of it",
-            lambda c=cluster: not running.objects(c, uid),  # type: ignore[misc]
-            seconds=150,
-            otherwise=lambda c=cluster: str(running.objects(c, uid)),  # type: ignore[misc]
-        )
+        running.wait_gone(cluster, uid)

@@ -1,7 +1,10 @@
 """The demo's model, end to end: fewer requests, because each costs seconds on two cores."""
 
+from collections.abc import Iterator
+
 import pytest
 from openai import OpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from pdd_e2e import client
 from pdd_e2e.client import Pipeline, chat, complete
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def alone(sites: Sites, images: Images, real: OpenAI):  # type: ignore[no-untyped-def]
+def alone(sites: Sites, images: Images, real: OpenAI) -> Iterator[OpenAI]:
     with reference(sites.a, images.engine, "/models/smollm2-135m", "assistant") as url:
         yield client.connect(url)
 
@@ -27,7 +30,9 @@ def test_tokens(real: OpenAI, alone: OpenAI, length: int, pipeline: Pipeline) ->
 
 
 def test_a_chat_makes_sense(real: OpenAI, alone: OpenAI) -> None:
-    messages = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
-    answer = chat(real, "assistant", messages, max_tokens=24, pipeline="P-RLD-MD")  # type: ignore[arg-type]
+    messages: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": "What is the capital of France? Answer in one sentence."}
+    ]
+    answer = chat(real, "assistant", messages, max_tokens=24, pipeline="P-RLD-MD")
     assert "Paris" in answer.text
-    assert answer.text == chat(alone, "assistant", messages, max_tokens=24).text  # type: ignore[arg-type]
+    assert answer.text == chat(alone, "assistant", messages, max_tokens=24).text

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lib"))
-import images  # type: ignore[import-not-found,unused-ignore]
+import images  # type: ignore[import-not-found,unused-ignore]  # a script beside its node scripts, not a package
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device files and trusted attributes need root")
 

@@ -62,3 +62,13 @@ def objects(cluster: Cluster, uid: str) -> list[str]:
     kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,pods,endpointslices"
     found = cluster.list(kinds, "-n", NAMESPACE, "-l", f"pdd.dev/deployment-uid={uid}")
     return [f"{item['kind']}/{item['metadata']['name']}" for item in found]
+
+
+def wait_gone(cluster: Cluster, uid: str) -> None:
+    """Until a member holds nothing of a deployment. Raises WaitedTooLongError with what is left."""
+    wait_for(
+        f"{cluster.name} to hold nothing of the deleted deployment",
+        lambda: not objects(cluster, uid),
+        seconds=150,
+        otherwise=lambda: str(objects(cluster, uid)),
+    )
