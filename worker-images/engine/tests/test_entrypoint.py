@@ -8,6 +8,7 @@ import pytest
 from pdd_engine.entrypoint import Launch, SettingError, launch
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104
+ENDPOINTS = "pdd_facts,pdd_alive,pdd_release,pdd_renderer"
 POD = {
     "PDD_ROLE": "prefill",
     "PDD_MODEL": "/models/tiny",
@@ -40,7 +41,7 @@ def test_an_engine_gets_what_the_operator_decided() -> None:
         "--enable-scale-out", "--enable-prompt-tokens-details", "--prefix-caching-hash-algo", "sha256_cbor",
         "--shutdown-timeout", "60", "--tensor-parallel-size", "2", "--kv-transfer-config",
         '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"num_threads": 0}}',
-        "--block-size", "64",
+        "--block-size", "64", "--max-logprobs", "21",
     ]  # fmt: skip
     assert plan.environment["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.1.2.3"
     assert plan.environment["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
@@ -59,12 +60,35 @@ def test_a_renderer_has_no_weights_and_no_transfer() -> None:
     assert plan.arguments[:3] == ["launch", "render", "org/model"]
     assert option(plan, "--revision") == "v2"
     assert "--kv-transfer-config" not in plan.arguments
+    assert "--enable-prompt-tokens-details" in plan.arguments
+    assert option(plan, "--shutdown-timeout") == "60"
     assert not {"POD_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST", "HF_HUB_OFFLINE"} & set(plan.environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "engine", "renderer"),
+    [
+        ([], ["21"], []),
+        (["--max-logprobs", "5"], ["5", "6"], ["5"]),
+        (["--max_logprobs=5", "--max-logprobs", "7"], ["7", "8"], ["7"]),
+        (["--max-logprobs", "-1"], ["-1"], ["-1"]),
+        (["--max-logprobs", "few"], ["few"], ["few"]),
+    ],
+)
+def test_an_engine_gives_one_logprob_more_than_a_client_may_ask_for(
+    arguments: list[str], engine: list[str], renderer: list[str]
+) -> None:
+    def limits(role: str) -> list[str]:
+        found = launch(POD | {"PDD_ROLE": role}, arguments).arguments
+        return [found[index + 1] for index, argument in enumerate(found) if argument == "--max-logprobs"]
+
+    assert limits("main-decode") == engine
+    assert limits("renderer") == renderer
 
 
 def test_the_users_arguments_win() -> None:
     plan = launch(POD, ["--dtype", "float16", "--seed", "7"])
-    assert plan.arguments[-4:] == ["--dtype", "float16", "--seed", "7"]
+    assert plan.arguments[-6:-2] == ["--dtype", "float16", "--seed", "7"]
     assert option(plan, "--dtype") == "float16"
 
 
@@ -99,11 +123,11 @@ class TestOnCpu:
 @pytest.mark.parametrize(
     ("set_by_user", "installed", "expected"),
     [
-        ("", [], "pdd_facts,pdd_detokenize"),
-        ("", ["pdd_idle"], "pdd_idle,pdd_facts,pdd_detokenize"),
+        ("", [], ENDPOINTS),
+        ("", ["pdd_idle"], f"pdd_idle,{ENDPOINTS}"),
         # Naming ours turns off all others, a platform among them: so those that would load are named too.
-        ("", ["pdd_idle", "ascend"], "pdd_idle,pdd_facts,pdd_detokenize,ascend"),
-        ("mine", ["pdd_idle", "ascend"], "pdd_idle,pdd_facts,pdd_detokenize,mine"),
+        ("", ["pdd_idle", "ascend"], f"pdd_idle,{ENDPOINTS},ascend"),
+        ("mine", ["pdd_idle", "ascend"], f"pdd_idle,{ENDPOINTS},mine"),
     ],
 )
 def test_our_plugins_load_and_turn_off_none(set_by_user: str, installed: Sequence[str], expected: str) -> None:

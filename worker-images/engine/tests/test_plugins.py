@@ -1,12 +1,15 @@
 """The plugins in the vLLM that they are written for. Skipped where it is not installed: run ./in-image."""
 
+import asyncio
 import importlib.metadata
+import json
 import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,41 +20,45 @@ pytest.importorskip("vllm", reason="vLLM is in the engine image only: worker-ima
 import torch
 from fastapi import FastAPI
 from starlette.testclient import TestClient
-from starlette.websockets import WebSocketDisconnect
-from vllm.tokenizers import get_tokenizer
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.output_processor import OutputProcessor
 from vllm.v1.metrics.stats import PrefillStats
 
-from pdd_engine.plugins import facts, idle, local_hits, version
-from pdd_engine.plugins.detokenize import Answer, DetokenizePlugin, MessageError
+from pdd_engine.plugins import alive, facts, idle, local_hits, release, version
 
 MODEL = os.environ.get("PDD_TEST_MODEL", "/models/tiny")
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return get_tokenizer(MODEL)
+def _patched() -> list[Any]:
+    """What the plugins change."""
+    return [
+        EngineCoreProc._process_engine_step,
+        OutputProcessor._update_stats_from_output,
+        getattr(EngineCoreProc, release.UTILITY, None),
+        dict(KVConnectorFactory._registry),
+    ]
 
 
 class TestRegistration:
     def test_vllm_finds_every_plugin(self) -> None:
         general = {point.name for point in importlib.metadata.entry_points(group="vllm.general_plugins")}
         endpoints = {point.name for point in importlib.metadata.entry_points(group="vllm.endpoint_plugins")}
-        assert {"pdd_idle", "pdd_local_hits"} <= general
-        assert {"pdd_facts", "pdd_detokenize"} <= endpoints
+        assert {"pdd_idle", "pdd_local_hits", "pdd_release"} <= general
+        assert {"pdd_facts", "pdd_alive", "pdd_release", "pdd_renderer"} <= endpoints
 
-    @pytest.mark.parametrize("plugin", [idle, local_hits])
+    @pytest.mark.parametrize("plugin", [idle, local_hits, release])
     def test_another_vllm_is_left_alone(
         self, plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        before = EngineCoreProc._process_engine_step, OutputProcessor._update_stats_from_output
+        before = _patched()
         monkeypatch.setattr("vllm.__version__", "0.33.0")
         monkeypatch.setenv("PDD_IDLE_STEP_MILLIS", "10")
         with caplog.at_level(logging.WARNING, logger="vllm.pdd"):
             logging.getLogger("vllm").propagate = True
             plugin.register()
-        assert before == (EngineCoreProc._process_engine_step, OutputProcessor._update_stats_from_output)
+        assert before == _patched()
         assert "vLLM is 0.33.0, and PDD's patches are written for 0.32.0" in caplog.text
 
     @pytest.mark.parametrize(
@@ -158,103 +165,120 @@ class TestFacts:
         )
         assert facts.kv_bytes_per_token(config) == expected
 
+    def test_what_the_cache_holds(self) -> None:
+        cache = SimpleNamespace(num_gpu_blocks=100, block_size=32, kv_cache_size_tokens=None)
+        assert facts.kv_cache_tokens(cache) == 3200
+        cache.kv_cache_size_tokens = 1600  # two groups of layers, each with blocks of its own
+        assert facts.kv_cache_tokens(cache) == 1600
 
-def start(tokenizer: Any, prompt: str = "Say: ", **sampling: Any) -> Answer:
-    return Answer(tokenizer, {"prompt_token_ids": tokenizer.encode(prompt), "sampling_params": sampling})
+    def test_of_a_model_that_runs_here(self) -> None:
+        config = EngineArgs(model=MODEL, dtype="float32", block_size=32, max_num_seqs=7).create_engine_config()
+        config.cache_config.num_gpu_blocks = 10
+        answer = facts.facts(config, Namespace(served_model_name=None), role="prefill") | facts.fingerprints(config)
+        assert answer["kv_cache_dtype"] == "float32"
+        assert answer["kv_cache_tokens"] == 320
+        assert answer["max_num_seqs"] == 7
+        assert answer["position_seeds"] is False  # a CPU
+        assert len({answer["weights_fingerprint"], answer["tokenizer_fingerprint"]} - {""}) == 2
 
-
-def ids(tokenizer: Any, text: str) -> list[int]:
-    encoded: list[int] = tokenizer.encode(text, add_special_tokens=False)
-    return encoded
-
-
-class TestDetokenize:
-    TEXT = "Größe: 8 Äpfel, 東京, and a 🧑‍🚀 waves.\n"
-
-    def test_the_text_does_not_depend_on_where_the_stream_is_cut(self, tokenizer: Any) -> None:
-        tokens = ids(tokenizer, self.TEXT)
-        for cut in range(len(tokens) + 1):
-            answer = start(tokenizer)
-            first = answer.add({"token_ids": tokens[:cut], "finish_reason": None})
-            rest = answer.add({"token_ids": tokens[cut:], "finish_reason": "length"})
-            assert first["text"] + rest["text"] == self.TEXT
-            assert "�" not in first["text"]
-
-    def test_a_stop_string_across_the_handoff(self, tokenizer: Any) -> None:
-        tokens = ids(tokenizer, "one two three four five")
-        for cut in range(len(tokens) + 1):
-            answer = start(tokenizer, stop=["ee fo"])
-            replies = [answer.add({"token_ids": tokens[:cut], "finish_reason": None})]
-            if replies[0]["finish_reason"] is None:
-                replies.append(answer.add({"token_ids": tokens[cut:], "finish_reason": None}))
-            assert "".join(reply["text"] for reply in replies) == "one two thr"
-            assert (replies[-1]["finish_reason"], replies[-1]["stop_reason"]) == ("stop", "ee fo")
-
-    def test_a_finish_brings_what_was_held_back(self, tokenizer: Any) -> None:
-        answer = start(tokenizer, stop=["never seen"])
-        held = answer.add({"token_ids": ids(tokenizer, "one two"), "finish_reason": None})
-        assert held["text"] == ""
-        assert answer.add({"token_ids": [], "finish_reason": "length"})["text"] == "one two"
-
-    @pytest.mark.parametrize(
-        ("sampling", "stop_reason", "text"),
-        [
-            ({}, None, "one two"),  # the last token was a stop token
-            ({"include_stop_str_in_output": True}, None, "one two three"),
-            ({}, "a string", "one two three"),  # the engine matched a stop string: the token is text
-        ],
-    )
-    def test_the_last_token_of_a_stop(
-        self, tokenizer: Any, sampling: dict[str, Any], stop_reason: str | None, text: str
-    ) -> None:
-        answer = start(tokenizer, **sampling)
-        tokens = ids(tokenizer, "one two three")
-        assert len(tokens) == 3
-        message = {"token_ids": tokens, "finish_reason": "stop", "stop_reason": stop_reason}
-        assert answer.add(message) == {"text": text, "finish_reason": "stop", "stop_reason": stop_reason}
-
-    def test_special_tokens_are_left_out_unless_asked_for(self, tokenizer: Any) -> None:
-        message = {"token_ids": [tokenizer.eos_token_id], "finish_reason": "length"}
-        assert start(tokenizer).add(message)["text"] == ""
-        assert start(tokenizer, skip_special_tokens=False).add(message)["text"] == tokenizer.eos_token
-
-    @pytest.mark.parametrize(
-        ("message", "error"),
-        [
-            ({"finish_reason": None}, "token_ids is None: expected a list of token ids"),
-            ({"token_ids": [-1]}, "token_ids is [-1]: expected a list of token ids"),
-            ({"token_ids": [], "finish_reason": "abort"}, "finish_reason is 'abort': expected one of"),
-        ],
-    )
-    def test_an_error_says_what_was_expected(self, tokenizer: Any, message: dict[str, Any], error: str) -> None:
-        with pytest.raises(MessageError) as raised:
-            start(tokenizer).add(message)
-        assert str(raised.value).startswith(error)
+    def test_an_engine_whose_files_are_not_found_serves_all_the_same(self) -> None:
+        gone = SimpleNamespace(model="/gone", revision=None, tokenizer="org/gone", tokenizer_revision=None)
+        config = SimpleNamespace(model_config=gone, load_config=SimpleNamespace(download_dir=None))
+        assert facts.fingerprints(config) == {"weights_fingerprint": "", "tokenizer_fingerprint": ""}
 
 
-class TestDetokenizeOverWebSocket:
+class TestAlive:
     @pytest.fixture
-    def client(self, tokenizer: Any) -> Iterator[TestClient]:
+    def core(self) -> Any:
+        """An engine client whose core answers when `answers` is set."""
+        core = SimpleNamespace(calls=0, answers=asyncio.Event(), error=None, errored=False)
+
+        async def is_sleeping() -> bool:
+            core.calls += 1
+            await core.answers.wait()
+            if core.error:
+                raise core.error
+            return False
+
+        core.is_sleeping = is_sleeping
+        return core
+
+    async def test_many_callers_are_one_call(self, core: Any) -> None:
+        trips = alive.RoundTrips(core.is_sleeping)
+        callers = [asyncio.create_task(trips.one()) for _ in range(100)]
+        await asyncio.sleep(0.01)
+        for impatient in callers[:50]:
+            impatient.cancel()
+        await asyncio.sleep(0.01)
+        assert not any(caller.done() for caller in callers[50:])
+        core.answers.set()
+        await asyncio.gather(*callers[50:])
+        assert core.calls == 1
+        await trips.one()
+        assert core.calls == 2
+
+    @pytest.mark.parametrize(
+        ("error", "errored", "status"),
+        [(None, False, 200), (RuntimeError("Server shutting down"), False, 200), (RuntimeError("dead"), True, 503)],
+    )
+    async def test_the_answer(self, core: Any, error: Exception | None, errored: bool, status: int) -> None:
         app = FastAPI()
-        DetokenizePlugin().attach_router(app)
-        app.state.pdd_tokenizer = tokenizer
+        plugin = alive.AlivePlugin()
+        plugin.attach_router(app)
+        await plugin.init_state(core, app.state, Namespace())
+        core.error, core.errored = error, errored
+        core.answers.set()
+        with TestClient(app) as client:
+            response = client.get("/pdd/v1/alive")
+        assert response.status_code == status
+        if status == 200:
+            assert response.json() == {}
+        else:
+            assert response.json()["error"]["code"] == status
+
+
+class TestReleaseRoute:
+    @pytest.fixture
+    async def client(self) -> AsyncIterator[TestClient]:
+        async def call_utility_all(name: str, ids: list[str]) -> list[int]:
+            assert name == "pdd_release_leases"
+            if ids == ["unknown method"]:
+                raise RuntimeError("Call to pdd_release_leases method failed")
+            return [len(ids), 0]
+
+        app = FastAPI()
+        plugin = release.ReleasePlugin()
+        plugin.attach_router(app)
+        core = SimpleNamespace(call_utility_all_async=call_utility_all)
+        await plugin.init_state(SimpleNamespace(engine_core=core), app.state, Namespace())
         with TestClient(app) as client:
             yield client
 
-    def test_an_answer(self, client: TestClient, tokenizer: Any) -> None:
-        with client.websocket_connect("/pdd/v1/detokenize") as socket:
-            socket.send_json({"prompt_token_ids": [1, 2, 3], "sampling_params": {"temperature": 0.0}})
-            socket.send_json({"token_ids": ids(tokenizer, "Hello"), "finish_reason": None})
-            assert socket.receive_json() == {"text": "Hello", "finish_reason": None, "stop_reason": None}
-            socket.send_json({"token_ids": ids(tokenizer, " world"), "finish_reason": "length"})
-            assert socket.receive_json() == {"text": " world", "finish_reason": "length", "stop_reason": None}
-            with pytest.raises(WebSocketDisconnect):
-                socket.receive_json()
+    @pytest.mark.parametrize(("ids", "released"), [([], 0), (["a", "b"], 2), (["a", "a"], 1)])
+    def test_an_answer(self, client: TestClient, ids: list[str], released: int) -> None:
+        response = client.post("/pdd/v1/release", json={"request_ids": ids})
+        assert (response.status_code, response.json()) == (200, {"released": released})
 
-    @pytest.mark.parametrize("text", ["not json", "[]", '{"prompt_token_ids": []}', '{"prompt_token_ids": [1]}'])
-    def test_an_error_is_told_and_closes(self, client: TestClient, text: str) -> None:
-        with client.websocket_connect("/pdd/v1/detokenize") as socket:
-            socket.send_text(text)
-            assert set(socket.receive_json()) == {"error"}
-            with pytest.raises(WebSocketDisconnect):
-                socket.receive_json()
+    @pytest.mark.parametrize(
+        ("body", "message", "param"),
+        [
+            (b"", "the body is not JSON", None),
+            (b"[]", "the body is a list: expected an object", None),
+            (b"{}", "request_ids: expected a list of strings of 1 to 512 characters", "request_ids"),
+            (b'{"request_ids": "a"}', "request_ids: expected a list", "request_ids"),
+            (b'{"request_ids": [1]}', "request_ids: expected a list", "request_ids"),
+            (b'{"request_ids": [""]}', "request_ids: expected a list", "request_ids"),
+            (json.dumps({"request_ids": ["a"] * 1025}).encode(), "request_ids has 1025 entries", "request_ids"),
+        ],
+    )
+    def test_a_body_that_makes_no_sense(self, client: TestClient, body: bytes, message: str, param: str | None) -> None:
+        response = client.post("/pdd/v1/release", content=body)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (400, 400, param)
+        assert error["type"] == "BadRequestError"
+        assert error["message"].startswith(message)
+
+    def test_a_core_that_knows_no_releases(self, client: TestClient) -> None:
+        response = client.post("/pdd/v1/release", json={"request_ids": ["unknown method"]})
+        assert response.status_code == 503
+        assert "the engine core takes no releases" in response.json()["error"]["message"]

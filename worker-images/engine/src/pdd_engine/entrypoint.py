@@ -4,6 +4,7 @@
 the pod knows (its plugins, its network interface), sets the defaults in the environment and becomes vLLM.
 """
 
+import argparse
 import fcntl
 import importlib.metadata
 import json
@@ -15,13 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-ENDPOINT_PLUGINS = ("pdd_facts", "pdd_detokenize")
+ENDPOINT_PLUGINS = ("pdd_facts", "pdd_alive", "pdd_release", "pdd_renderer")
 PLUGIN_GROUPS_LOADED_BY_DEFAULT = (
     "vllm.general_plugins",
     "vllm.platform_plugins",
     "vllm.io_processor_plugins",
     "vllm.stat_logger_plugins",
 )
+MAX_LOGPROBS = 20
+"""vLLM's own limit for a client."""
 SHUTDOWN_SECONDS = 60
 """How long an engine may finish its work after SIGTERM. For a prefill engine work includes unread leases: vLLM's
 lease of 30 s and the pull that follows. The pod's grace period must be longer."""
@@ -62,11 +65,14 @@ def launch(
 
     if role is Role.RENDERER:
         command = ["launch", "render"]
-        role_arguments = []
+        # The front router's grace for an answer; usage with P's prefix-cache hit, as the engines tell it.
+        role_arguments = ["--enable-prompt-tokens-details", "--shutdown-timeout", str(SHUTDOWN_SECONDS)]
     else:
         command = ["serve"]
         role_arguments = _engine_arguments(settings, role, on_cpu)
     arguments = [*command, *_common_arguments(settings, on_cpu), *role_arguments, *user_arguments]
+    if role is not Role.RENDERER:
+        arguments += _logprobs_arguments(user_arguments)
 
     defaults = {
         "VLLM_PLUGINS": ",".join(_plugins(environment, installed_plugins)),
@@ -128,6 +134,17 @@ def _engine_arguments(settings: "_Settings", role: Role, on_cpu: bool) -> list[s
     if _in_one_process(settings, on_cpu):
         arguments += ["--distributed-executor-backend", "uni"]
     return arguments
+
+
+def _logprobs_arguments(user_arguments: Sequence[str]) -> list[str]:
+    """One more than clients may ask for: the renderer asks for one more (renderer/wire.py)."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--max-logprobs", "--max_logprobs", type=int, default=MAX_LOGPROBS)
+    try:
+        most = parser.parse_known_args(user_arguments)[0].max_logprobs
+    except argparse.ArgumentError:
+        return []  # vLLM says what is wrong
+    return ["--max-logprobs", str(most + 1)] if most >= 0 else []
 
 
 def _in_one_process(settings: "_Settings", on_cpu: bool) -> bool:

@@ -1,11 +1,18 @@
 """`GET /pdd/v1/facts`: what an engine is, for those who check that the roles fit together."""
 
+import asyncio
+import logging
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.datastructures import State
+
+from pdd_engine.plugins.fingerprint import FingerprintError, tokenizer_fingerprint, weights_fingerprint
+
+logger = logging.getLogger("vllm.pdd.facts")
 
 
 class FactsPlugin:
@@ -18,7 +25,10 @@ class FactsPlugin:
         app.add_api_route("/pdd/v1/facts", _answer, methods=["GET"])
 
     async def init_state(self, engine_client: Any, state: State, args: Namespace) -> None:
-        state.pdd_facts = facts(engine_client.vllm_config, args, role=os.environ.get("PDD_ROLE", ""))
+        config = engine_client.vllm_config
+        state.pdd_facts = facts(config, args, role=os.environ.get("PDD_ROLE", ""))
+        # Seconds of reading for a large model: in a thread, before the server says that it is ready.
+        state.pdd_facts |= await asyncio.to_thread(fingerprints, config)
 
 
 async def _answer(request: Request) -> dict[str, object]:
@@ -36,11 +46,19 @@ def facts(config: Any, args: Namespace, role: str) -> dict[str, object]:
         "revision": model.revision or "",
         "served_model_name": args.served_model_name[0] if args.served_model_name else model.model,
         "vllm_version": vllm.__version__,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": _dtype(model),
+        "kv_cache_dtype": _dtype(model) if cache.cache_dtype == "auto" else cache.cache_dtype,
         "block_size": cache.block_size,
         "max_model_len": model.max_model_len,
         "kv_bytes_per_token": kv_bytes_per_token(config),
+        "kv_cache_tokens": kv_cache_tokens(cache),
+        "max_num_seqs": config.scheduler_config.max_num_seqs,
+        "position_seeds": position_seeds(config),
     }
+
+
+def _dtype(model: Any) -> str:
+    return str(model.dtype).removeprefix("torch.")
 
 
 def kv_bytes_per_token(config: Any) -> int:
@@ -57,3 +75,38 @@ def kv_bytes_per_token(config: Any) -> int:
     vectors = 1 if model.use_mla else 2 * model.get_num_kv_heads(parallel)
     per_rank_and_layer = vectors * model.get_head_size() * element
     return int(per_rank_and_layer * model.get_total_num_hidden_layers() * parallel.tensor_parallel_size)
+
+
+def kv_cache_tokens(cache: Any) -> int:
+    """What one engine core's KV cache holds. The engine core tells its API server when it is ready."""
+    # Where groups of layers use blocks of their own, blocks times their size would be too much: vLLM has counted.
+    return int(cache.kv_cache_size_tokens or (cache.num_gpu_blocks or 0) * cache.block_size)
+
+
+def position_seeds(config: Any) -> bool:
+    """Whether the noise of a seeded sample is a hash of the seed and the position in the sequence.
+
+    So it is in vLLM's second model runner (v1/worker/gpu/sample/gumbel.py): an answer that goes on at another engine
+    goes on with the same noise. The first one, and that is a CPU's, has a generator that counts the samples drawn.
+    With speculation the draw also depends on what was guessed.
+    """
+    return bool(config.use_v2_model_runner) and config.speculative_config is None
+
+
+def fingerprints(config: Any) -> dict[str, str]:
+    model, cache_dir = config.model_config, config.load_config.download_dir
+    return {
+        "weights_fingerprint": _known(lambda: weights_fingerprint(model.model, model.revision, cache_dir)),
+        "tokenizer_fingerprint": _known(
+            lambda: tokenizer_fingerprint(model.tokenizer, model.tokenizer_revision, cache_dir)
+        ),
+    }
+
+
+def _known(fingerprint: Callable[[], str]) -> str:
+    """Empty where it is not to be found out: an engine serves without, but equals none that knows its own."""
+    try:
+        return fingerprint()
+    except FingerprintError as error:
+        logger.warning("no fingerprint: %s", error)
+        return ""

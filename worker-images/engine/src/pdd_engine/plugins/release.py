@@ -1,0 +1,202 @@
+"""`POST /pdd/v1/release` on a prefill engine: leases that nobody will read end now, not when they expire.
+
+A lease keeps blocks of the prefill engine for 30 s (`kv_lease_duration`), read or not. The front router takes leases
+that it then has no use for: the client went away, another engine failed. It names them here by the engine's own request
+ids (`kv_transfer_params.remote_request_id`), and the blocks are free after the engine's next step.
+
+Only the router knows that nobody reads, and the engine checks what it can: a lease for which a reader has sent a
+heartbeat, or that one of several readers has finished, is not released and not counted. What has arrived from readers
+is taken in first, so a lease that was read to its end just now is unknown here, and unknown ids are left alone. A
+release is no expiry in vLLM's metrics. A reader that comes after it counts as one that came after the expiry.
+"""
+
+import json
+import logging
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.datastructures import State
+
+from pdd_engine.plugins import nixl
+from pdd_engine.plugins.errors import error_response
+from pdd_engine.plugins.version import is_our_vllm
+
+MOST_IDS = 1024
+LONGEST_ID = 512
+UTILITY = "pdd_release_leases"
+"""Name of the method that an engine core gets."""
+
+logger = logging.getLogger("vllm.pdd.release")
+
+
+class ReleasePlugin:
+    """A vLLM endpoint plugin of every engine."""
+
+    name = "pdd_release"
+    required_tasks = ("generate",)
+
+    def attach_router(self, app: FastAPI) -> None:
+        app.add_api_route("/pdd/v1/release", _answer, methods=["POST"], response_model=None)
+
+    async def init_state(self, engine_client: Any, state: State, args: Namespace) -> None:
+        state.pdd_engine_client = engine_client
+
+
+class BodyError(ValueError):
+    """A body that makes no sense: says which part, and what was expected."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+def request_ids(body: bytes) -> list[str]:
+    try:
+        message = json.loads(body)
+    except ValueError as error:
+        raise BodyError(f"the body is not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise BodyError(f"the body is a {type(message).__name__}: expected an object")
+    ids = message.get("request_ids")
+    if not isinstance(ids, list) or not all(isinstance(each, str) and 0 < len(each) <= LONGEST_ID for each in ids):
+        expected = f"expected a list of strings of 1 to {LONGEST_ID} characters"
+        raise BodyError(f"request_ids: {expected}", "request_ids")
+    if len(ids) > MOST_IDS:
+        raise BodyError(f"request_ids has {len(ids)} entries: expected at most {MOST_IDS}", "request_ids")
+    return list(dict.fromkeys(ids))
+
+
+async def _answer(request: Request) -> JSONResponse:
+    try:
+        ids = request_ids(await request.body())
+    except BodyError as error:
+        return error_response(400, str(error), error.param)
+    client = request.app.state.pdd_engine_client
+    try:
+        # One engine core each with data parallelism; a lease is known to one of them.
+        released = await client.engine_core.call_utility_all_async(UTILITY, ids) if ids else []
+    except Exception as error:
+        return error_response(503, f"the engine core takes no releases: {error}")
+    return JSONResponse({"released": sum(released)})
+
+
+def register() -> None:
+    """Called by vLLM once in each of its processes: the engine core and its workers use it."""
+    if not is_our_vllm("leases that nobody reads end only when they expire"):
+        return
+    from vllm.v1.engine.core import EngineCore  # noqa: PLC0415
+
+    setattr(EngineCore, UTILITY, _release_in_core)
+    nixl.when_loaded(_patch_worker)
+
+
+def _release_in_core(core: Any, ids: list[str]) -> int:
+    """Called between two steps. A lease is one on every worker, and released when all of them agree."""
+    releasable = core.model_executor.collective_rpc(_releasable, args=(ids,))
+    agreed = sorted(set.intersection(*map(set, releasable))) if releasable else []
+    if agreed:
+        core.model_executor.collective_rpc(_release, args=(agreed,))
+        logger.info("released %d of %d leases", len(agreed), len(ids))
+    return len(agreed)
+
+
+def _releasable(worker: Any, ids: Iterable[str]) -> list[str]:
+    connector = _pull_worker()
+    return [] if connector is None else _leases(connector).releasable(connector, ids)
+
+
+def _release(worker: Any, ids: Iterable[str]) -> None:
+    connector = _pull_worker()
+    if connector is not None:
+        _leases(connector).release(connector, ids)
+
+
+def _pull_worker() -> Any:
+    """The NIXL connector of this worker process; None if it has another one, or none."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group  # noqa: PLC0415
+
+    if not has_kv_transfer_group():
+        return None
+    connector = getattr(get_kv_transfer_group(), "connector_worker", None)
+    return connector if isinstance(getattr(connector, "pdd_leases", None), Leases) else None
+
+
+def _leases(connector: Any) -> "Leases":
+    leases: Leases = connector.pdd_leases
+    return leases
+
+
+class Leases:
+    """What one worker of a prefill engine knows about its leases beyond vLLM's own tables.
+
+    `_reqs_to_send` has the leases with their ends, `_reqs_to_process` these and the requests that are still computed.
+    """
+
+    def __init__(self, new_notifications: Callable[[Any], set[str]]) -> None:
+        self._new_notifications = new_notifications
+        """vLLM's own: takes in what readers have sent, and names the leases that all have read."""
+        self.renewed: set[str] = set()
+        """A reader has sent a heartbeat."""
+        self.released: set[str] = set()
+        """To be told to the scheduler."""
+        self._ending: set[str] = set()
+        """Released before the scheduler's word that the request is a lease has come here: it comes with the next
+        step, and the answer that names the lease can be faster."""
+
+    def releasable(self, connector: Any, ids: Iterable[str]) -> list[str]:
+        # What readers have sent since the last step; those that are done are told with the next one.
+        self.released |= self._new_notifications(connector)
+        return [
+            each
+            for each in ids
+            if each in connector._reqs_to_process
+            and each not in self.renewed
+            and each not in connector.consumer_notification_counts_by_req
+        ]
+
+    def release(self, connector: Any, ids: Iterable[str]) -> None:
+        for each in ids:
+            if connector._reqs_to_send.pop(each, None) is None:
+                self._ending.add(each)
+            else:
+                connector._reqs_to_process.remove(each)
+                self.released.add(each)
+
+    def end(self, connector: Any) -> set[str]:
+        """Those to be told now. Called in each step, after the scheduler's word and before the ends are looked at."""
+        self.renewed &= connector._reqs_to_process
+        self._ending &= connector._reqs_to_process  # an aborted request never becomes a lease
+        self.release(connector, self._ending & connector._reqs_to_send.keys())
+        self._ending &= connector._reqs_to_process
+        released, self.released = self.released, set()
+        return released
+
+
+def _patch_worker() -> None:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker  # noqa: PLC0415
+
+    if getattr(NixlPullConnectorWorker, "pdd_releases", False):
+        return
+    init = NixlPullConnectorWorker.__init__
+    new_notifications = NixlPullConnectorWorker._get_new_notifs
+    handle_heartbeat = NixlPullConnectorWorker._handle_heartbeat
+
+    def init_with_leases(connector: Any, *args: Any, **kwargs: Any) -> None:
+        connector.pdd_leases = Leases(new_notifications)
+        init(connector, *args, **kwargs)
+
+    def new_notifications_and_released(connector: Any) -> set[str]:
+        done: set[str] = new_notifications(connector)
+        return done | _leases(connector).end(connector)
+
+    def handle_heartbeat_and_note(connector: Any, payload: str) -> None:
+        _leases(connector).renewed.update(payload.split(","))
+        handle_heartbeat(connector, payload)
+
+    NixlPullConnectorWorker.__init__ = init_with_leases
+    NixlPullConnectorWorker._get_new_notifs = new_notifications_and_released
+    NixlPullConnectorWorker._handle_heartbeat = handle_heartbeat_and_note
+    NixlPullConnectorWorker.pdd_releases = True
