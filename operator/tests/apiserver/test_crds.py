@@ -60,6 +60,13 @@ REFUSED: list[tuple[Kind, dict[str, Any], str]] = [
         "parallelism.nodes above 1 is not built yet",
     ),
     (PDD_DEPLOYMENT, {"routing": {"handoff": "CatchUp"}}, "routing.handoff CatchUp is not built yet"),
+    (
+        PDD_DEPLOYMENT,
+        {"routing": {"maxRequests": 0}},
+        "spec.routing.maxRequests in body should be greater than or equal to 1",
+    ),
+    (PDD_DEPLOYMENT, {"endpoint": {"apiKeys": {}}}, "spec.endpoint.apiKeys.secretRef: Required value"),
+    (PDD_DEPLOYMENT, {"endpoint": {"apiKeys": {"secretRef": {"name": ""}}}}, "spec.endpoint.apiKeys.secretRef.name"),
     (PDD_DEPLOYMENT, {"routing": {"toleratedWait": "fast"}}, "spec.routing.toleratedWait"),
     (PDD_DEPLOYMENT, {"relayDecode": {"nodePool": "compute", "replicas": 0}}, "greater than or equal to 1"),
     (

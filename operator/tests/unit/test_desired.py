@@ -1,5 +1,6 @@
 """What the members are to run, object by object."""
 
+import json
 from typing import Any
 
 import pytest
@@ -187,6 +188,52 @@ def test_a_roles_arguments_come_last_and_its_variables_win() -> None:
 def test_startup_timeout_becomes_the_probes_budget() -> None:
     probe = _container(_prefill(engine={"startupTimeoutSeconds": 3600}))["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == 3600
+
+
+def test_the_renderer_gets_the_arguments_of_all_engines() -> None:
+    wanted = deployment(engine={"args": ["--tool-call-parser", "hermes"]}, renderer={"replicas": 2})
+    manifest = renderer(wanted, pools=COMPUTE, image="engine:1")[1]
+    assert _container(manifest)["args"] == ["--tool-call-parser", "hermes"]
+    assert manifest["spec"]["replicas"] == 2
+
+
+def _front_router(**spec: Any) -> tuple[dict[str, Any], Manifest]:
+    """Its configuration and its Deployment."""
+    config_map, manifest = front_router(deployment(**spec), pools=COMPUTE, image="router:1", sites=[])
+    return json.loads(config_map["data"]["router.json"]), manifest
+
+
+def test_api_keys_are_a_volume_of_the_front_router_and_of_nothing_else() -> None:
+    keys = {"apiKeys": {"secretRef": {"name": "keys"}}}
+    config, manifest = _front_router(endpoint=keys)
+    assert config["apiKeysDir"] == "/etc/pdd/api-keys"
+    mount = {"name": "api-keys", "mountPath": "/etc/pdd/api-keys", "readOnly": True}
+    assert mount in _container(manifest)["volumeMounts"]
+    assert {"name": "api-keys", "secret": {"secretName": "keys"}} in manifest["spec"]["template"]["spec"]["volumes"]
+    holders = [each["metadata"]["name"] for each in _sites(deployment(endpoint=keys)) if "api-keys" in json.dumps(each)]
+    assert holders == ["assistant-front-router"] * 2
+
+
+def test_without_api_keys_nothing_is_mounted() -> None:
+    config, manifest = _front_router()
+    assert "apiKeysDir" not in config
+    assert "api-keys" not in json.dumps(manifest)
+
+
+def test_how_many_requests_a_front_router_takes() -> None:
+    assert _front_router()[0]["routing"]["maxRequests"] == 256
+    assert _front_router(routing={"maxRequests": 8})[0]["routing"]["maxRequests"] == 8
+
+
+def test_every_pod_leaves_its_service_first_and_has_the_time_to_end_its_work() -> None:
+    for manifest in _sites(deployment()):
+        if manifest["kind"] == "Deployment":
+            pod = manifest["spec"]["template"]["spec"]
+            (container,) = pod["containers"]
+            pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+            assert pause == 5
+            assert pod["terminationGracePeriodSeconds"] > pause + 60
+            assert container["livenessProbe"]["httpGet"]["path"] in {"/health", "/healthz"}
 
 
 def test_endpoint() -> None:

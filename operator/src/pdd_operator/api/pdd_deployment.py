@@ -198,6 +198,33 @@ class Renderer(Model):
     )
 
 
+class SecretReference(Model):
+    """A whole Secret."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        description="Name of the Secret, in this namespace of prefill's cluster."
+    )
+
+
+class ApiKeys(Model):
+    """Who may use the API."""
+
+    secret_ref: SecretReference = Field(
+        description="The Secret with the keys: each value in it is one valid key, its name there only a label. "
+        "A changed Secret is taken up within a minute or two, without a restart."
+    )
+
+
+class Endpoint(Model):
+    """The OpenAI-compatible API in prefill's cluster."""
+
+    api_keys: ApiKeys | None = Field(
+        default=None,
+        description="Keys, one of which every request must carry as its bearer token; empty lets everyone in "
+        "who can reach the endpoint.",
+    )
+
+
 class Routing(Model):
     """How requests choose their way."""
 
@@ -209,6 +236,12 @@ class Routing(Model):
     request_overrides: Literal["Refused", "Allowed"] = Field(
         default="Refused",
         description="Whether a header may force a pipeline or ask for a trace; Refused answers such a request 403.",
+    )
+    max_requests: int = Field(
+        default=256,
+        ge=1,
+        description="Requests that one front router works on at once; it answers those beyond with 429 and "
+        "Retry-After.",
     )
     handoff: Literal["OneShot", "CatchUp"] = Field(
         default="OneShot",
@@ -230,6 +263,7 @@ class PDDDeploymentSpec(Model):
     main_decode: MainDecode = Field(description="The engines that decode nearly everything.")
     router: Router = Field(default=Router(), description="The routers.")
     renderer: Renderer = Field(default=Renderer(), description="The pods that turn chats into token ids and back.")
+    endpoint: Endpoint = Field(default=Endpoint(), description="The OpenAI-compatible API in prefill's cluster.")
     routing: Routing = Field(default=Routing(), description="How requests choose their way.")
     suspend: bool = Field(
         default=False, description="Scale every role to zero and free the chips, as a suspended Job does."
@@ -270,8 +304,9 @@ class PDDDeploymentStatus(Status):
 
     conditions: Conditions = Field(
         default=[],
-        description="Ready: every role has its pods and the line is not down. Reconciling: on the way there. "
-        "Stalled: it will not get there without help. Scheduled: every pod has a node. LinkReady: the line.",
+        description="Ready: every role has its pods, the line is not down and no engine is known to differ. "
+        "Reconciling: on the way there. Stalled: it will not get there without help. Scheduled: every pod has a "
+        "node. LinkReady: the line. KVCompatible: all engines run the same model with the same KV format.",
     )
     endpoint: str | None = Field(
         default=None, description="The OpenAI-compatible API, as reached inside the prefill cluster."

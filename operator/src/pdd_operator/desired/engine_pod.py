@@ -5,15 +5,20 @@ from collections.abc import Iterable
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.api.pod import EnvVar, Resources, to_manifest
 from pdd_operator.desired.labels import Manifest
-from pdd_operator.desired.pods import CONTAINER_SECURITY, POD_SECURITY, container_port, http_probe
+from pdd_operator.desired.pods import (
+    CONTAINER_SECURITY,
+    GRACE_SECONDS,
+    LIFECYCLE,
+    POD_SECURITY,
+    container_port,
+    http_probe,
+)
 from pdd_operator.desired.weights import weights
 
 HTTP_PORT = 8000
 SIDE_CHANNEL_PORT = 5600
 
 _STARTUP_PERIOD = 2
-# Longer than the 60 s in which an engine ends its work after SIGTERM, unread leases included (pdd_engine).
-_GRACE_SECONDS = 75
 
 
 def engine_pod(
@@ -67,6 +72,10 @@ def engine_pod(
             failureThreshold=-(-engine.startup_timeout_seconds // _STARTUP_PERIOD),
         ),
         "readinessProbe": http_probe("/health", periodSeconds=5, failureThreshold=3),
+        # /health knows this engine only: 503 once its core is dead, whatever its peers and the line do. A busy engine
+        # may answer late, and a restart costs all its KV and the loading of its weights: hence a minute.
+        "livenessProbe": http_probe("/health", periodSeconds=10, timeoutSeconds=10, failureThreshold=6),
+        "lifecycle": LIFECYCLE,
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 a mount in the pod
@@ -78,7 +87,7 @@ def engine_pod(
         **nodes,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [

@@ -17,7 +17,11 @@ from pdd_operator.desired.labels import (
     object_name,
 )
 from pdd_operator.desired.pods import service_of, service_port
-from pdd_operator.desired.router import ROUTER_PORT, router_config, router_deployment
+from pdd_operator.desired.router import CONFIG_MOUNT, ROUTER_PORT, router_config, router_deployment
+
+API_KEYS_VOLUME = "api-keys"
+# Inside the mount of the configuration: the kubelet makes the directory for it there.
+_API_KEYS_MOUNT = f"{CONFIG_MOUNT}/api-keys"
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class RemoteSite:
 def front_services(deployment: PDDDeployment) -> list[Manifest]:
     """The endpoint, and a second Service on which telemetry and metrics can be read while it is not ready.
 
-    The endpoint is not ready when no other site answers; that is when the link's telemetry matters most.
+    The endpoint is not ready when no other site answers; that is when both matter most.
     """
     ports = [service_port("http", ROUTER_PORT)]
     return [
@@ -91,9 +95,18 @@ def front_router(
         "routing": {
             "toleratedWaitMillis": micros(routing.tolerated_wait) // 1000,
             "requestOverrides": routing.request_overrides,
+            "maxRequests": routing.max_requests,
         },
     }
+    volumes, mounts = [], []
+    api_keys = deployment.spec.endpoint.api_keys
+    if api_keys is not None:
+        content["apiKeysDir"] = _API_KEYS_MOUNT
+        # A volume rather than variables: the kubelet renews it without a restart. Not optional: a front router without
+        # the keys that it was to have must not start.
+        volumes = [{"name": API_KEYS_VOLUME, "secret": {"secretName": api_keys.secret_ref.name}}]
+        mounts = [{"name": API_KEYS_VOLUME, "mountPath": _API_KEYS_MOUNT, "readOnly": True}]
     return [
         router_config(deployment, FRONT_ROUTER, content),
-        router_deployment(deployment, component=FRONT_ROUTER, pools=pools, image=image),
+        router_deployment(deployment, component=FRONT_ROUTER, pools=pools, image=image, volumes=volumes, mounts=mounts),
     ]

@@ -18,6 +18,13 @@ CONTAINER_SECURITY: Manifest = {
     "capabilities": {"drop": ["ALL"]},
 }
 
+# A pod that is going is first taken out of the EndpointSlices, and only told to end once everyone has seen that: nobody
+# then connects to a socket that is closed.
+_LEAVING_SECONDS = 5
+LIFECYCLE: Manifest = {"preStop": {"sleep": {"seconds": _LEAVING_SECONDS}}}
+# Longer than that and the 60 s in which engines (pdd_engine) and routers (pdd_router) end their work after SIGTERM.
+GRACE_SECONDS = _LEAVING_SECONDS + 60 + 10
+
 
 def container_port(name: str, port: int) -> Manifest:
     """A port with its protocol spelled out: server-side apply keys ports by both."""

@@ -11,6 +11,8 @@ from pdd_operator.desired.labels import Manifest, metadata, object_name
 from pdd_operator.desired.nodes import off_pools
 from pdd_operator.desired.pods import (
     CONTAINER_SECURITY,
+    GRACE_SECONDS,
+    LIFECYCLE,
     POD_SECURITY,
     container_port,
     deployment_of,
@@ -18,28 +20,36 @@ from pdd_operator.desired.pods import (
 )
 
 ROUTER_PORT = 8000
-# Longer than the 60 s in which a router lets running answers end after SIGTERM (pdd_router).
-_GRACE_SECONDS = 75
 CONFIG_KEY = "router.json"
-_CONFIG_MOUNT = "/etc/pdd"
+CONFIG_MOUNT = "/etc/pdd"
 
 
-def router_deployment(deployment: PDDDeployment, *, component: str, pools: Sequence[NodePool], image: str) -> Manifest:
-    """The Deployment of one of the routers."""
+def router_deployment(
+    deployment: PDDDeployment,
+    *,
+    component: str,
+    pools: Sequence[NodePool],
+    image: str,
+    volumes: Sequence[Manifest] = (),
+    mounts: Sequence[Manifest] = (),
+) -> Manifest:
+    """The Deployment of one of the routers, with what that one mounts beside its configuration."""
     wanted = deployment.spec.router
     container: Manifest = {
         "name": "router",
         "image": image,
         "imagePullPolicy": wanted.image_pull_policy,
-        "args": ["--config", f"{_CONFIG_MOUNT}/{CONFIG_KEY}"],
+        "args": ["--config", f"{CONFIG_MOUNT}/{CONFIG_KEY}"],
         "ports": [container_port("http", ROUTER_PORT)],
         "resources": to_manifest(wanted.resources),
         "readinessProbe": http_probe("/readyz", periodSeconds=2, failureThreshold=2),
         "livenessProbe": http_probe("/healthz", periodSeconds=10, failureThreshold=3),
+        "lifecycle": LIFECYCLE,
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
-            {"name": "config", "mountPath": _CONFIG_MOUNT, "readOnly": True},
+            {"name": "config", "mountPath": CONFIG_MOUNT, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 a mount in the pod
+            *mounts,
         ],
     }
     pod: Manifest = {
@@ -47,12 +57,13 @@ def router_deployment(deployment: PDDDeployment, *, component: str, pools: Seque
         "serviceAccountName": object_name(deployment, "router"),
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": object_name(deployment, component)}},
             {"name": "tmp", "emptyDir": {}},
+            *volumes,
         ],
     }
     return deployment_of(
