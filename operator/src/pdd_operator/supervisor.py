@@ -12,6 +12,7 @@ from pdd_operator.reconcile.deployment import reconcile_deployment
 from pdd_operator.reconcile.link import LinkReconciler
 from pdd_operator.reconcile.member import reconcile_member
 from pdd_operator.settings import Settings
+from pdd_operator.telemetry import Telemetry
 
 _Version = tuple[object, ...]
 
@@ -21,14 +22,19 @@ class Supervisor:
 
     def __init__(self, hub: Session, settings: Settings) -> None:
         loops = Loops(self.visit)
+        members = Registry(
+            hub=hub,
+            node_changed=self._node_changed,
+            object_changed=lambda namespace, found: loops.wake(PDD_DEPLOYMENT.kind, _instance(found), namespace),
+        )
         self.context = Context(
             hub=hub,
-            members=Registry(
-                hub=hub,
-                node_changed=self._node_changed,
-                object_changed=lambda namespace, found: loops.wake(PDD_DEPLOYMENT.kind, _instance(found), namespace),
-            ),
+            members=members,
             loops=loops,
+            telemetry=Telemetry(
+                members,
+                changed=lambda each: loops.wake(PDD_DEPLOYMENT.kind, each.metadata.name, each.metadata.namespace),
+            ),
             settings=settings,
         )
         self._reconcilers: dict[str, Callable[[Context, Key], Awaitable[float | None]]] = {

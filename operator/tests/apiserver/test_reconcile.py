@@ -11,8 +11,10 @@ from pdd_operator.clusters.errors import UnreachableError
 from pdd_operator.clusters.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    EVENT,
     MEMBER_CLUSTER,
     PDD_DEPLOYMENT,
+    POD,
     SECRET,
     SERVICE,
     WAN_LINK,
@@ -142,6 +144,61 @@ async def test_what_is_no_longer_wanted_is_removed_and_nothing_else(world: World
 
     assert await world.remote.get(CONFIG_MAP, "left-over", world.namespace) is None
     assert await world.remote.get(CONFIG_MAP, "somebody-elses", world.namespace) is not None
+
+
+async def test_api_keys_reach_the_front_router_and_a_missing_secret_is_named(world: World) -> None:
+    wanted = world.deployment
+    wanted["spec"]["endpoint"] = {"apiKeys": {"secretRef": {"name": "keys"}}}
+    wanted["spec"]["routing"] = {"maxRequests": 8}
+    await world.create(wanted)
+    await world.reconcile()
+
+    config = await world.front_config()
+    assert config["apiKeysDir"] == "/etc/pdd/api-keys"
+    assert config["routing"]["maxRequests"] == 8
+    pod = (await world.owned(world.hub))["Deployment", "assistant-front-router"]["spec"]["template"]["spec"]
+    assert {"name": "api-keys", "mountPath": "/etc/pdd/api-keys", "readOnly": True} in pod["containers"][0][
+        "volumeMounts"
+    ]
+    assert pod["volumes"][-1] == {"name": "api-keys", "secret": {"secretName": "keys", "defaultMode": 420}}
+    assert pod["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+
+    await world.pretend_ready()
+    started = {"type": "PodReadyToStartContainers", "status": "False"}
+    waiting = await world.front_router_pod(
+        0, phase="Pending", conditions=[{"type": "PodScheduled", "status": "True"}, started]
+    )
+    await world.hub.create(EVENT, _failed_mount(waiting, "keys"))
+    again = await world.visit(PDD_DEPLOYMENT, "assistant")
+    found = await world.read()
+    stalled = condition(found, "Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "SecretNotFound")
+    assert f"there is no Secret {world.namespace}/keys on site-a" in stalled["message"]
+    assert condition(found, "Ready")["reason"] == "SecretNotFound"
+    assert again == 10
+
+    started["status"] = "True"
+    current = await world.hub.get(POD, waiting["metadata"]["name"], world.namespace)
+    assert current is not None
+    conditions = [{"type": "PodScheduled", "status": "True"}, started]
+    await world.hub.replace_status(POD, {**current, "status": {**current["status"], "conditions": conditions}})
+    found = await world.reconcile()
+    assert condition(found, "Stalled")["status"] == "False"
+
+
+def _failed_mount(pod: dict[str, Any], secret: str) -> dict[str, Any]:
+    """As a kubelet says it."""
+    about = pod["metadata"]
+    subject = {key: about[key] for key in ("name", "namespace", "uid")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{about['name']}.1", "namespace": about["namespace"]},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **subject},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": f'MountVolume.SetUp failed for volume "api-keys" : secret "{secret}" not found',
+    }
 
 
 async def test_a_foreign_object_is_never_taken_over(world: World) -> None:

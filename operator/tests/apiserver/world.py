@@ -13,6 +13,7 @@ from pdd_operator.clusters.kinds import (
     NODE,
     OWNED,
     PDD_DEPLOYMENT,
+    POD,
     SECRET,
     WAN_LINK,
     Kind,
@@ -133,6 +134,16 @@ class World:
             for (kind, _), found in (await self.owned(session)).items():
                 if kind == DEPLOYMENT.kind:
                     await session.replace_status(DEPLOYMENT, {**found, "status": _rolled_out(found)})
+
+    async def front_router_pod(self, number: int, **status: Any) -> Object:
+        """A pod of the front router, as kube-controller-manager and a kubelet would have it."""
+        template = (await self.owned(self.hub))["Deployment", "assistant-front-router"]["spec"]["template"]
+        name = f"assistant-front-router-{number}"
+        # The ServiceAccount's token is somebody else's work, and none is needed.
+        spec = {**template["spec"], "automountServiceAccountToken": False}
+        metadata = {**template["metadata"], "name": name, "namespace": self.namespace}
+        pod = await self.hub.create(POD, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        return await self.hub.replace_status(POD, {**pod, "status": {"phase": "Running", **status}})
 
     async def front_config(self) -> dict[str, Any]:
         """The front router's configuration."""

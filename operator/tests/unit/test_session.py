@@ -101,7 +101,24 @@ async def test_an_answer_that_is_no_json(server: Server, session: Session) -> No
 
     server.answers = [page]
     with pytest.raises(ApiError, match="did not answer in JSON"):
-        await session.through_service("ns", "front:http", "telemetry")
+        await session.through_pod("ns", "front-1", 8000, "telemetry")
+    assert server.asked == ["GET /api/v1/namespaces/ns/pods/front-1:8000/proxy/telemetry"]
+
+
+async def test_a_pod_that_hangs_does_not_count_against_its_cluster(
+    server: Server, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    monkeypatch.setattr("pdd_operator.clusters.session._POD_SECONDS", 0.05)
+    server.answers = [hang] * 3
+    for _ in range(3):
+        with pytest.raises(UnreachableError, match="pod front-1 did not answer in time"):
+            await session.through_pod("ns", "front-1", 8000, "telemetry")
+    server.answers = [_answer(200, {"kind": "ConfigMap"})]
+    assert await session.get(CONFIG_MAP, "x", "ns") == {"kind": "ConfigMap"}
 
 
 async def test_after_two_failures_it_answers_at_once(server: Server, session: Session) -> None:

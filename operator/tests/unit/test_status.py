@@ -16,6 +16,8 @@ from pdd_operator.status.deletion import deletion_status
 from pdd_operator.status.deployment import SiteObservation, deployment_status, pending
 from pdd_operator.status.link import Report, link_status
 from pdd_operator.status.member import MemberObservation, member_status
+from pdd_operator.status.pods import mount_failures
+from pdd_operator.status.telemetry import FrontTelemetry
 from pdd_operator.status.transitions import transitions
 
 from .example import deployment, link, member
@@ -72,9 +74,26 @@ def _line(ready: str = "True") -> WANLink:
     return found
 
 
+def _telemetry(checked: int | None, *pairs: tuple[str, str, str]) -> FrontTelemetry:
+    """A front router's document; pairs are (field, what P has, what MD has)."""
+    mismatches = [
+        {
+            "field": field,
+            "prefill": {"engine": "assistant-prefill-x", "value": here},
+            "other": {"engine": "assistant-main-decode-y", "site": "site-b", "role": "main-decode", "value": there},
+        }
+        for field, here, there in pairs
+    ]
+    document: dict[str, Any] = {"version": 1, "links": []}
+    if checked is not None:
+        document["compatibility"] = {"checked": checked, "mismatches": mismatches}
+    return FrontTelemetry.model_validate(document)
+
+
 def _status(wanted: PDDDeployment, *sites: SiteObservation, **more: Any) -> PDDDeploymentStatus:
     given = sites or (_site(wanted, "site-a"), _site(wanted, "site-b"))
-    return deployment_status(wanted, sites=given, link=more.pop("line", _line()), now=NOW, **more)
+    more = {"line": _line(), "telemetry": [_telemetry(11)], **more}
+    return deployment_status(wanted, sites=given, link=more.pop("line"), now=NOW, **more)
 
 
 def _brief(status: Any) -> dict[str, tuple[str, str]]:
@@ -89,6 +108,7 @@ def test_all_well() -> None:
         "Stalled": ("False", "NotStalled"),
         "Scheduled": ("True", "Scheduled"),
         "LinkReady": ("True", "R"),
+        "KVCompatible": ("True", "SameModelAndFormat"),
     }
     assert status.observed_generation == 3
     assert status.endpoint == "http://assistant.llm.svc:8000/v1"
@@ -213,6 +233,124 @@ def test_only_a_line_known_to_be_down_takes_ready_away(line: str, ready: str) ->
     brief = _brief(_status(deployment(), line=_line(line)))
     assert brief["Ready"][0] == ready
     assert brief["LinkReady"][0] == line
+
+
+def _pair(field: str, here: str, there: str) -> str:
+    return (
+        f"{field}: assistant-prefill-x (prefill on site-a) has {here}, "
+        f"assistant-main-decode-y (main-decode on site-b) has {there}"
+    )
+
+
+WEIGHTS = ("weights_fingerprint", "a", "b")
+DTYPE = ("dtype", "float32", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "status", "reason", "message"),
+    [
+        ([_telemetry(3)], "True", "SameModelAndFormat", "3 engines were compared"),
+        ([_telemetry(3), _telemetry(11)], "True", "SameModelAndFormat", "11 engines were compared"),
+        ([_telemetry(0), _telemetry(None), _telemetry(2)], "True", "SameModelAndFormat", "2 engines were compared"),
+        ([_telemetry(3, WEIGHTS)], "False", "Mismatch", _pair(*WEIGHTS)),
+        ([_telemetry(3), _telemetry(2, WEIGHTS)], "False", "Mismatch", _pair(*WEIGHTS)),
+        (
+            [_telemetry(3, WEIGHTS), _telemetry(3, WEIGHTS, DTYPE)],
+            "False",
+            "Mismatch",
+            f"{_pair(*DTYPE)}; {_pair(*WEIGHTS)}; run the same image everywhere",
+        ),
+        ([_telemetry(0)], "Unknown", "NoTelemetry", "the front router has compared no engines yet"),
+        ([_telemetry(None)], "Unknown", "NoTelemetry", "use a newer router image"),
+        (LOST, "Unknown", "NoTelemetry", "the API server does not answer"),
+    ],
+)
+def test_what_front_routers_compared(telemetry: Any, status: str, reason: str, message: str) -> None:
+    found = _status(deployment(), telemetry=telemetry)
+    assert _brief(found)["KVCompatible"] == (status, reason)
+    assert message in found.conditions[-1].message
+    assert _brief(found)["Ready"] == (("False", "KVNotCompatible") if status == "False" else ("True", "Serving"))
+    if status == "False":
+        assert message in found.conditions[0].message
+
+
+def test_many_mismatches_leave_room_for_what_to_do_and_read_the_same_in_any_order() -> None:
+    pairs = [(f"field_{number:02}", "a" * 100, "b" * 64) for number in range(24)]
+    message = _status(deployment(), telemetry=[_telemetry(9, *pairs)]).conditions[-1].message
+    assert message.startswith(_pair("field_00", "a" * 64 + "...", "b" * 64))
+    assert "; and 22 more; run the same image everywhere" in message
+    assert message.endswith("(spec.model.source)")
+    other_way = [_telemetry(9, *pairs[12:]), _telemetry(9, *reversed(pairs))]
+    assert _status(deployment(), telemetry=other_way).conditions[-1].message == message
+
+
+def test_engines_that_differ_are_an_event() -> None:
+    same, other = (_status(deployment(), telemetry=[_telemetry(3, *pairs)]).conditions for pairs in ((), (DTYPE,)))
+    events = [(each.type, each.reason) for each in transitions(same, other)]
+    assert events == [("Warning", "KVNotCompatible"), ("Warning", "Mismatch")]
+    assert [(each.type, each.reason) for each in transitions(other, same)] == [
+        ("Normal", "Serving"),
+        ("Normal", "SameModelAndFormat"),
+    ]
+
+
+def _waiting(component: str, number: int) -> dict[str, Any]:
+    pod = _pod(
+        component,
+        number,
+        phase="Pending",
+        conditions=[
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "PodReadyToStartContainers", "status": "False"},
+        ],
+    )
+    pod["metadata"]["uid"] = f"uid-{number}"
+    return pod
+
+
+def _failed_mount(uid: str, message: str) -> dict[str, Any]:
+    return {"involvedObject": {"kind": "Pod", "uid": uid}, "reason": "FailedMount", "message": message}
+
+
+def _while_waiting(wanted: PDDDeployment, component: str, message: str, *, ready: int) -> PDDDeploymentStatus:
+    """A pod of the component waits for a volume; the kubelet said `message` about it, and other things of others."""
+    site = _site(wanted, "site-a", **{component.replace("-", "_"): ready})
+    pods = [*site.pods, _waiting(component, 9)]
+    events = [_failed_mount("gone", "of a pod that is gone"), _failed_mount("uid-9", message)]
+    observed = SiteObservation("site-a", True, site.workloads, pods, mount_failures=mount_failures(pods, events))
+    return _status(wanted, observed, _site(wanted, "site-b"))
+
+
+NO_KEYS = 'MountVolume.SetUp failed for volume "api-keys" : secret "keys" not found'
+WITH_KEYS: dict[str, Any] = {"endpoint": {"apiKeys": {"secretRef": {"name": "keys"}}}}
+
+
+@pytest.mark.parametrize("ready", [0, 1], ids=["at first", "while the old front router serves on"])
+def test_a_missing_secret_with_api_keys_needs_help(ready: int) -> None:
+    status = _while_waiting(deployment(**WITH_KEYS), "front-router", NO_KEYS, ready=ready)
+    brief = _brief(status)
+    assert brief["Ready"] == ("False", "SecretNotFound")
+    assert brief["Stalled"] == ("True", "SecretNotFound")
+    assert status.conditions[0].message == (
+        "spec.endpoint.apiKeys.secretRef: there is no Secret llm/keys on site-a, and no front router starts without "
+        "it; create it there, with one key a value: kubectl create secret generic keys -n llm --from-literal=NAME=KEY; "
+        "the kubelet looks again within two minutes"
+    )
+
+
+def test_a_volume_that_cannot_be_mounted_for_another_reason_is_told_in_the_kubelets_words() -> None:
+    slow = 'MountVolume.SetUp failed for volume "api-keys" : failed to sync secret cache'
+    status = _while_waiting(deployment(**WITH_KEYS), "front-router", slow, ready=0)
+    assert _brief(status)["Stalled"] == ("False", "NotStalled")
+    assert status.conditions[0].message == (
+        f"front-router on site-a 0/1; front-router: pod assistant-front-router-9: {slow}"
+    )
+
+
+def test_a_pod_that_has_its_volumes_by_now_is_not_in_trouble() -> None:
+    pod = _waiting("front-router", 9)
+    pod["status"]["conditions"][1]["status"] = "True"
+    assert mount_failures([pod], [_failed_mount("uid-9", NO_KEYS)]) == {}
 
 
 def test_suspended() -> None:

@@ -19,6 +19,7 @@ Object = dict[str, Any]
 
 FIELD_MANAGER: Final = "pdd-operator"
 _REQUEST_SECONDS: Final = 10.0
+_POD_SECONDS: Final = 8.0
 _WATCH_SECONDS: Final = 300
 _BUSY_ATTEMPTS: Final = 3
 
@@ -51,9 +52,11 @@ class Session:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str = "", *, selector: str = "") -> Sequence[Object]:
-        """All objects, or those that the label selector chooses."""
-        answer = await self._request("get", kind.path(namespace), label_selector=selector or None)
+    async def list(self, kind: Kind, namespace: str = "", *, selector: str = "", fields: str = "") -> Sequence[Object]:
+        """All objects, or those that the selectors of labels and fields choose."""
+        answer = await self._request(
+            "get", kind.path(namespace), label_selector=selector or None, field_selector=fields or None
+        )
         # Items of a list carry neither kind nor apiVersion.
         return [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or []]
 
@@ -103,9 +106,13 @@ class Session:
             if error.status not in {404, 409}:
                 raise
 
-    async def through_service(self, namespace: str, service: str, path: str) -> Object:
-        """GET from a Service's pods, as JSON, through the API server."""
-        return await self._request("get", f"/api/v1/namespaces/{namespace}/services/{service}/proxy/{path.lstrip('/')}")
+    async def through_pod(self, namespace: str, pod: str, port: int, path: str) -> Object:
+        """GET from a pod, as JSON, through the API server. A pod that hangs says nothing about the API server."""
+        try:
+            async with asyncio.timeout(_POD_SECONDS):
+                return await self._request("get", f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/{path}")
+        except TimeoutError:
+            raise UnreachableError(f"pod {pod} did not answer in time") from None
 
     async def watch(self, kind: Kind, namespace: str = "", *, selector: str = "") -> AsyncIterator[Object]:
         """The objects of the watch events from now on, until the API server ends the stream."""

@@ -44,17 +44,12 @@ def front_services(deployment: PDDDeployment) -> list[Manifest]:
         service_of(
             deployment,
             FRONT_ROUTER,
-            name=telemetry_service(deployment),
+            name=object_name(deployment, FRONT_ROUTER),
             type="ClusterIP",
             publishNotReadyAddresses=True,
             ports=ports,
         ),
     ]
-
-
-def telemetry_service(deployment: PDDDeployment) -> str:
-    """Name of the Service on which `/telemetry` is read."""
-    return object_name(deployment, FRONT_ROUTER)
 
 
 def endpoint(deployment: PDDDeployment) -> str:

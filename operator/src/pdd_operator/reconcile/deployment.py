@@ -32,6 +32,7 @@ async def reconcile_deployment(context: Context, key: Key) -> float | None:
     """One visit."""
     found = await context.hub.get(PDD_DEPLOYMENT, key.name, key.namespace)
     if found is None:
+        context.telemetry.forget(key.namespace, key.name)
         await _forget_namespace(context, key.namespace)
         return None
     deployment = PDDDeployment.model_validate(found)
@@ -115,6 +116,7 @@ async def _report(
         deployment,
         sites=[site.observation for site in sites],
         link=None if isinstance(references, Problem) else references.link,
+        telemetry=await context.telemetry.recent(deployment),
         problems=[references] if isinstance(references, Problem) else [],
         now=timestamp(),
     )
@@ -123,7 +125,8 @@ async def _report(
         for site in sites:
             context.members.count_again(site.cluster)
             context.loops.wake(MEMBER_CLUSTER.kind, name=site.cluster)
-    return _RESYNC if not unresolved and all(site.usable for site in sites) else _RETRY
+    settled = not unresolved and all(site.usable and not site.starting for site in sites)
+    return _RESYNC if settled else _RETRY
 
 
 async def _forget_namespace(context: Context, namespace: str) -> None:

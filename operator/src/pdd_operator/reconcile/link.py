@@ -1,51 +1,22 @@
 """WANLink: read what front routers measured, write the status, wake the PDDDeployments on the line."""
 
 import asyncio
-import logging
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.alias_generators import to_camel
 
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.api.wan_link import WANLink
-from pdd_operator.clusters.errors import ApiError, UnreachableError
 from pdd_operator.clusters.kinds import PDD_DEPLOYMENT, WAN_LINK
 from pdd_operator.context import Context
-from pdd_operator.desired.front_router import telemetry_service
 from pdd_operator.hub import timestamp, write_status
 from pdd_operator.loops import Key
 from pdd_operator.plan.problem import Problem
 from pdd_operator.status.conditions import find
 from pdd_operator.status.link import Report, link_status
-
-logger = logging.getLogger(__name__)
+from pdd_operator.status.telemetry import FrontTelemetry
 
 _POLL: Final = 10.0
 _SOON: Final = 2.0
 _WRITE_SECONDS: Final = 30.0
-
-
-class _Wire(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel)
-
-
-class _Quantiles(_Wire):
-    p50: int
-    p99: int
-
-
-class _Link(_Wire):
-    link: str
-    peer: str
-    reachable: bool
-    rtt_micros: _Quantiles | None = None
-
-
-class _Telemetry(_Wire):
-    """`/telemetry` of a front router, as the contract has it."""
-
-    links: list[_Link]
 
 
 class LinkReconciler:
@@ -93,38 +64,29 @@ async def _observe(context: Context, link: WANLink) -> list[Report] | Problem | 
         return Problem("NoProbe", "no PDDDeployment uses the line, so nothing probes it", needs_help=False)
     if not all(context.members.met(each.spec.prefill.cluster) for each in probing):
         return None
-    answers = await asyncio.gather(*(_reports(context, link, each) for each in probing))
-    reports = [report for answer in answers if not isinstance(answer, Problem) for report in answer]
+    answers = await asyncio.gather(*map(context.telemetry.read, probing))
+    reports = [
+        report
+        for deployment, answer in zip(probing, answers, strict=True)
+        if not isinstance(answer, Problem)
+        for document in answer
+        for report in _reports(document, link, deployment)
+    ]
     problems = [answer for answer in answers if isinstance(answer, Problem)]
     if reports or not problems:
         return reports or Problem("NoProbe", "no front router has probed the line yet", needs_help=False)
     return problems[0]
 
 
-async def _reports(context: Context, link: WANLink, deployment: PDDDeployment) -> list[Report] | Problem:
-    about, site = deployment.metadata, deployment.spec.prefill.cluster
-    member = context.members.get(site)
-    if member is None or member.session is None or not member.connected:
-        return Problem("MemberUnreachable", f"{site} cannot be reached", needs_help=False)
-    service = telemetry_service(deployment)
-    try:
-        answer = await member.session.through_service(about.namespace, f"{service}:http", "telemetry")
-        telemetry = _Telemetry.model_validate(answer)
-    except (ApiError, UnreachableError, ValidationError) as error:
-        logger.debug("telemetry of %s/%s on %s: %s", about.namespace, service, site, error)
-        return Problem(
-            "NoProbe",
-            f"the front router of {about.namespace}/{about.name} on {site} does not report yet",
-            needs_help=False,
-        )
+def _reports(document: FrontTelemetry, link: WANLink, deployment: PDDDeployment) -> list[Report]:
     return [
         Report(
-            origin=site,
+            origin=deployment.spec.prefill.cluster,
             peer=each.peer,
             reachable=each.reachable,
             p50_micros=each.rtt_micros.p50 if each.rtt_micros else None,
             p99_micros=each.rtt_micros.p99 if each.rtt_micros else None,
         )
-        for each in telemetry.links
+        for each in document.links
         if each.link == link.metadata.name
     ]

@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.apply import ForeignObjectError, apply, remove
 from pdd_operator.clusters.errors import ApiError, ConflictError, UnreachableError
-from pdd_operator.clusters.kinds import DEPLOYMENT, OWNED, POD
+from pdd_operator.clusters.kinds import DEPLOYMENT, EVENT, OWNED, POD
 from pdd_operator.clusters.registry import Member
 from pdd_operator.clusters.session import Object, Session
 from pdd_operator.desired.labels import UID_LABEL, Manifest
 from pdd_operator.plan.ownership import Key, key, surplus
 from pdd_operator.plan.problem import Problem
 from pdd_operator.status.deployment import SiteObservation
+from pdd_operator.status.pods import living, mount_failures, waits_for_volumes
+
+logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 20.0
 """For each step; a site that takes longer is left for the next visit, so the other one does not wait."""
@@ -29,6 +33,7 @@ class Site:
         self._session: Session | None = member.session if member and member.connected else None
         self._pods: list[Object] = []
         self._problems: list[Problem] = []
+        self._mount_failures: dict[str, list[str]] = {}
         self.objects: dict[Key, Object] = {}
         self.reachable = self._session is not None
 
@@ -46,7 +51,13 @@ class Site:
             workloads=[found for found in self.objects.values() if found["kind"] == DEPLOYMENT.kind],
             pods=self._pods,
             problems=self._problems,
+            mount_failures=self._mount_failures,
         )
+
+    @property
+    def starting(self) -> bool:
+        """Whether pods wait for their volumes. No watch tells when the kubelet finds that one cannot be mounted."""
+        return any(map(waits_for_volumes, living(self._pods)))
 
     async def observe(self) -> None:
         """List everything of ours."""
@@ -54,6 +65,8 @@ class Site:
             if session is not None:
                 objects, self._pods = await owned_objects(session, self._deployment)
                 self.objects = {key(found): found for found in objects}
+                if self.starting:
+                    self._mount_failures = mount_failures(self._pods, await self._failed_mounts(session))
 
     async def apply(self, manifests: Iterable[Manifest]) -> None:
         """Apply in order."""
@@ -70,6 +83,15 @@ class Site:
                     session,
                     surplus(self._deployment, observed=self.objects.values(), desired=desired),
                 )
+
+    async def _failed_mounts(self, session: Session) -> Sequence[Object]:
+        """The kubelet's Events about volumes; none where an older chart pdd-member does not let them be read."""
+        fields = "reason=FailedMount,involvedObject.kind=Pod"
+        try:
+            return await session.list(EVENT, self._deployment.metadata.namespace, fields=fields)
+        except ApiError as error:
+            logger.debug("events on %s: %s", self.cluster, error)
+            return []
 
     @contextlib.asynccontextmanager
     async def _step(self) -> AsyncIterator[Session | None]:

@@ -1,13 +1,14 @@
 """The status of a PDDDeployment."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pdd_operator.api.pdd_deployment import PDDDeployment, PDDDeploymentStatus, RoleStatus, Summary
 from pdd_operator.api.wan_link import WANLink
 from pdd_operator.desired.front_router import endpoint
 from pdd_operator.desired.labels import (
     COMPONENT_LABEL,
+    FRONT_ROUTER,
     MAIN_DECODE,
     PREFILL,
     RELAY_DECODE,
@@ -15,8 +16,10 @@ from pdd_operator.desired.labels import (
 )
 from pdd_operator.desired.sites import desired_pods
 from pdd_operator.plan.problem import Problem
+from pdd_operator.status.compatibility import kv_compatible
 from pdd_operator.status.conditions import PENDING, Finding, conditions, find, truth
 from pdd_operator.status.pods import component, living, trouble, unschedulable
+from pdd_operator.status.telemetry import FrontTelemetry
 from pdd_operator.status.workloads import failed_creation, out_of_time, ready_pods, rolled_out
 
 
@@ -29,6 +32,8 @@ class SiteObservation:
     workloads: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
     problems: Sequence[Problem] = ()
+    mount_failures: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What the kubelet says of the volumes that pods wait for, by the pod's uid."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,10 @@ class _View:
     def pods(self, role: RoleStatus) -> list[Manifest]:
         site = self.sites.get(role.cluster)
         return [pod for pod in living(site.pods if site else ()) if component(pod) == role.name]
+
+    def trouble(self, role: RoleStatus) -> str | None:
+        site = self.sites.get(role.cluster)
+        return trouble(self.pods(role), site.mount_failures if site else {})
 
     def workload(self, role: RoleStatus) -> Manifest | None:
         return self.workloads.get((role.name, role.cluster))
@@ -80,6 +89,7 @@ def deployment_status(
     *,
     sites: Iterable[SiteObservation],
     link: WANLink | None,
+    telemetry: Sequence[FrontTelemetry] | Problem,
     problems: Sequence[Problem] = (),
     now: str,
 ) -> PDDDeploymentStatus:
@@ -93,18 +103,23 @@ def deployment_status(
     view = _View(
         deployment=deployment,
         sites=by_cluster,
-        problems=[*problems, *(problem for site in by_cluster.values() for problem in site.problems)],
+        problems=[
+            *problems,
+            *(problem for site in by_cluster.values() for problem in site.problems),
+            *_missing_secrets(deployment, by_cluster.get(deployment.spec.prefill.cluster)),
+        ],
         roles=_roles(deployment, by_cluster, workloads),
         workloads=workloads,
     )
     link_ready = _link_ready(link)
+    compatible = kv_compatible(telemetry, prefill_site=deployment.spec.prefill.cluster)
     stalled = _stalled(view)
-    ready = _ready(view, link_ready)
+    ready = _ready(view, link_ready, compatible)
     generation = deployment.metadata.generation
     return PDDDeploymentStatus(
         observed_generation=generation,
         conditions=conditions(
-            [ready, _reconciling(view, ready, stalled), stalled, _scheduled(view), link_ready],
+            [ready, _reconciling(view, ready, stalled), stalled, _scheduled(view), link_ready, compatible],
             previous=deployment.status.conditions,
             generation=generation,
             now=now,
@@ -113,6 +128,30 @@ def deployment_status(
         roles=list(view.roles),
         summary=_summary(view.roles),
     )
+
+
+def _missing_secrets(deployment: PDDDeployment, site: SiteObservation | None) -> list[Problem]:
+    """The Secret with the API keys, where the kubelet of a front router looks for it in vain.
+
+    The operator may not read Secrets in members, so the kubelet's word is all there is. A front router of before may
+    serve on, which is no reason to be silent: it has not got the keys that it is to ask for.
+    """
+    api_keys = deployment.spec.endpoint.api_keys
+    if api_keys is None or site is None:
+        return []
+    name, namespace = api_keys.secret_ref.name, deployment.metadata.namespace
+    told = f'secret "{name}" not found'
+    waiting = [pod["metadata"].get("uid", "") for pod in living(site.pods) if component(pod) == FRONT_ROUTER]
+    if not any(told in message for uid in waiting for message in site.mount_failures.get(uid, ())):
+        return []
+    return [
+        Problem(
+            "SecretNotFound",
+            f"spec.endpoint.apiKeys.secretRef: there is no Secret {namespace}/{name} on {site.cluster}, and no front "
+            "router starts without it; create it there, with one key a value: kubectl create secret generic "
+            f"{name} -n {namespace} --from-literal=NAME=KEY; the kubelet looks again within two minutes",
+        )
+    ]
 
 
 def _roles(
@@ -152,7 +191,7 @@ def _link_ready(link: WANLink | None) -> Finding:
     )
 
 
-def _ready(view: _View, link_ready: Finding) -> Finding:
+def _ready(view: _View, link_ready: Finding, compatible: Finding) -> Finding:
     blocking = [problem for problem in view.problems if problem.needs_help or not view.lost]
     if blocking:
         return Finding("Ready", "False", blocking[0].reason, blocking[0].message)
@@ -168,8 +207,9 @@ def _ready(view: _View, link_ready: Finding) -> Finding:
         return Finding("Ready", "False", "Suspended", "spec.suspend is true; set it to false to serve")
     if view.short:
         return Finding("Ready", "False", "RolesNotReady", _shortfall(view))
-    if link_ready.status == "False":
-        return Finding("Ready", "False", "LinkNotReady", link_ready.message)
+    for reason, finding in (("KVNotCompatible", compatible), ("LinkNotReady", link_ready)):
+        if finding.status == "False":
+            return Finding("Ready", "False", reason, finding.message)
     return Finding("Ready", "True", "Serving", "every role has its pods")
 
 
@@ -178,7 +218,7 @@ def _shortfall(view: _View) -> str:
     roles = ", ".join(f"{role.name} on {role.cluster} {role.ready}/{role.desired}" for role in view.short)
     for role in view.short:
         pods = view.pods(role)
-        cause = failed_creation(view.workload(role)) or unschedulable(pods) or trouble(pods)
+        cause = failed_creation(view.workload(role)) or unschedulable(pods) or view.trouble(role)
         if cause:
             return f"{roles}; {role.name}: {cause}"
     return roles

@@ -1,6 +1,6 @@
 """What stands in the way of pods: the scheduler's word, and the kubelet's."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pdd_operator.desired.labels import COMPONENT_LABEL, Manifest
@@ -32,9 +32,28 @@ def unschedulable(pods: Iterable[Manifest]) -> str | None:
     return None
 
 
-def trouble(pods: Iterable[Manifest]) -> str | None:
+def waits_for_volumes(pod: Manifest) -> bool:
+    """Whether the pod has a node and its containers cannot be started yet: its volumes are not mounted."""
+    conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions") or []}
+    return conditions.get("PodScheduled") == "True" and conditions.get("PodReadyToStartContainers") == "False"
+
+
+def mount_failures(pods: Iterable[Manifest], events: Iterable[Manifest]) -> dict[str, list[str]]:
+    """What the kubelet says of the volumes that it cannot mount, by the uid of the pod that waits for them."""
+    waiting: dict[str, set[str]] = {pod["metadata"]["uid"]: set() for pod in pods if waits_for_volumes(pod)}
+    for event in events:
+        said = waiting.get(event["involvedObject"].get("uid", ""))
+        if said is not None:
+            said.add(str(event.get("message", "")))
+    return {uid: sorted(messages) for uid, messages in waiting.items() if messages}
+
+
+def trouble(pods: Iterable[Manifest], failures: Mapping[str, Sequence[str]]) -> str | None:
     """Why the first pod (by name) in trouble does not start, in the kubelet's words."""
     for pod in _by_name(pods):
+        unmounted = failures.get(pod["metadata"].get("uid", ""))
+        if unmounted:
+            return f"pod {pod['metadata']['name']}: {unmounted[0]}"
         for container in pod.get("status", {}).get("containerStatuses") or []:
             waiting: dict[str, Any] = (container.get("state") or {}).get("waiting") or {}
             reason = waiting.get("reason")
