@@ -1,4 +1,4 @@
-"""A simulated engine, renderer and site, for what real ones cannot be made to do on demand.
+"""A simulated engine, for what real ones cannot be made to do on demand.
 
 Its next token depends on every token before it, so that a lost, doubled or reordered token at a handoff
 changes all that follow. It keeps leases like P and refuses to decode from KV that it was never given.
@@ -11,10 +11,28 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from multidict import CIMultiDict
 
 VOCABULARY = 1000
 KV_BYTES_PER_TOKEN = 1000
 BLOCK = 32
+
+MODEL_FACTS: dict[str, Any] = {
+    "model": "m",
+    "revision": "",
+    "served_model_name": "m",
+    "vllm_version": "0",
+    "dtype": "float32",
+    "kv_cache_dtype": "auto",
+    "block_size": BLOCK,
+    "max_model_len": 4096,
+    "kv_bytes_per_token": KV_BYTES_PER_TOKEN,
+    "kv_cache_tokens": 100_000,
+    "max_num_seqs": 16,
+    "position_seeds": False,
+    "weights_fingerprint": "w",
+    "tokenizer_fingerprint": "t",
+}
 
 
 def next_token(ids: Sequence[int]) -> int:
@@ -45,12 +63,17 @@ class SimulatedEngine:
     token_seconds: float = 0.0
     dies_after_tokens: int | None = None
     finish_late_seconds: float | None = None
-    completions_end: str = ""
-    """How a streamed answer of its own endpoint ends: killed, error, abort, cut; empty: as it should."""
+    ends_with: str = ""
+    """How a stream that dies ends: killed, error, abort, cut; empty: as it should."""
+    prefill_seconds: float = 0.0
     fails_pull: bool = False
+    hangs: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
     running: int = 0
     most_running: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[CIMultiDict[str]] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -58,30 +81,31 @@ class SimulatedEngine:
             [
                 web.get("/pdd/v1/facts", self._facts),
                 web.post("/inference/v1/generate", self._generate),
-                web.post("/v1/completions", self._completions),
+                web.get("/pdd/v1/alive", self._alive),
+                web.post("/pdd/v1/release", self._release),
             ]
         )
         return app
 
     async def _facts(self, http: web.Request) -> web.Response:
         del http
-        return web.json_response(
-            {
-                "role": self.role,
-                "model": "m",
-                "revision": "",
-                "served_model_name": "m",
-                "vllm_version": "0",
-                "dtype": "float32",
-                "block_size": BLOCK,
-                "max_model_len": 4096,
-                "kv_bytes_per_token": KV_BYTES_PER_TOKEN,
-            }
-        )
+        return web.json_response({"role": self.role, **MODEL_FACTS, **self.facts})
+
+    async def _alive(self, http: web.Request) -> web.Response:
+        del http
+        if self.hangs:
+            await asyncio.Event().wait()
+        return web.json_response({})
+
+    async def _release(self, http: web.Request) -> web.Response:
+        asked = orjson.loads(await http.read())["request_ids"]
+        self.released += asked
+        return web.json_response({"released": len(asked)})
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         body = orjson.loads(await http.read())
         self.requests.append(body)
+        self.headers.append(http.headers.copy())
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
@@ -93,9 +117,12 @@ class SimulatedEngine:
         prompt, params = body["token_ids"], body["sampling_params"]
         kv = body["kv_transfer_params"] or {}
         given_back: dict[str, Any] | None = None
+        if self.hangs:
+            await asyncio.Event().wait()
         if kv.get("do_remote_decode"):
-            lease = len(self.requests)
-            given_back = {"do_remote_prefill": True, "lease": lease, "remote_num_tokens": len(prompt)}
+            await asyncio.sleep(self.prefill_seconds)
+            lease = f"lease-{len(self.requests)}"
+            given_back = {"do_remote_prefill": True, "remote_request_id": lease, "remote_num_tokens": len(prompt)}
         if kv.get("do_remote_prefill"):
             await asyncio.sleep(self.pull_seconds)
             if self.fails_pull:
@@ -112,7 +139,9 @@ class SimulatedEngine:
         await response.prepare(http)
         for position, token in enumerate(made):
             if position == self.dies_after_tokens:
-                raise ConnectionResetError("killed")
+                return await self._die(response)
+            if self.hangs:
+                await asyncio.Event().wait()
             await asyncio.sleep(self.token_seconds)
             last = position + 1 == len(made) and self.finish_late_seconds is None
             choice = {"token_ids": [token], "finish_reason": "length" if last else None, "stop_reason": None}
@@ -124,83 +153,12 @@ class SimulatedEngine:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _completions(self, http: web.Request) -> web.StreamResponse:
-        """Text is the ids with spaces, as the simulated renderer has it."""
-        body = orjson.loads(await http.read())
-        self.requests.append(body)
-        prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
-        limit = body.get("max_tokens", 16)
-        choices = [
-            {"index": n, "text": as_text(continuation(prompt, limit)), "finish_reason": "length"}
-            for n, prompt in enumerate(prompts)
-        ]
-        size = sum(map(len, prompts))
-        usage = {"completion_tokens": limit * len(prompts), "prompt_tokens": size, "total_tokens": 0}
-        answer = {"choices": choices, "usage": usage | {"prompt_tokens_details": {"cached_tokens": size}}}
-        if not body.get("stream"):
-            return web.json_response(answer)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(http)
-        await response.write(b"data: " + orjson.dumps(answer) + b"\n\n")
-        if self.completions_end == "killed":
-            raise ConnectionResetError("killed")
-        if self.completions_end == "error":
+    async def _die(self, response: web.StreamResponse) -> web.StreamResponse:
+        if self.ends_with == "error":
             await response.write(b'data: {"error": {"message": "engine trouble"}}\n\n')
-        if self.completions_end == "abort":
-            await response.write(b'data: {"choices": [{"index": 0, "text": "", "finish_reason": "abort"}]}\n\n')
-        if self.completions_end != "cut":
-            await response.write(b"data: [DONE]\n\n")
+        elif self.ends_with == "abort":
+            choice: dict[str, Any] = {"token_ids": [], "finish_reason": "abort", "stop_reason": None}
+            await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\ndata: [DONE]\n\n")
+        elif self.ends_with != "cut":
+            raise ConnectionResetError("killed")
         return response
-
-
-@dataclass
-class SimulatedRenderer:
-    """Tokenizes a text of numbers, refuses an empty one as vLLM would."""
-
-    open_sockets: int = 0
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.add_routes(
-            [
-                web.post("/v1/completions/render", self._completions),
-                web.post("/v1/chat/completions/render", self._chat),
-                web.get("/pdd/v1/detokenize", self._detokenize),
-            ]
-        )
-        return app
-
-    @staticmethod
-    def _render(text: str, body: dict[str, Any]) -> dict[str, Any]:
-        ids = [int(word) for word in text.split()]
-        limit = body.get("max_tokens") or body.get("max_completion_tokens") or 16
-        params: dict[str, Any] = {"temperature": 0.0}
-        if limit != 16:  # vLLM leaves out what equals its default ...
-            params["max_tokens"] = limit
-        return {"token_ids": ids, "sampling_params": params}
-
-    async def _completions(self, http: web.Request) -> web.Response:
-        body = orjson.loads(await http.read())
-        prompts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
-        if not all(prompts):
-            error = {"message": "prompt is empty", "type": "BadRequestError", "param": "prompt", "code": 400}
-            return web.json_response({"error": error}, status=400)
-        return web.json_response([self._render(prompt, body) for prompt in prompts])
-
-    async def _chat(self, http: web.Request) -> web.Response:
-        body = orjson.loads(await http.read())
-        return web.json_response(self._render(body["messages"][-1]["content"], body))
-
-    async def _detokenize(self, http: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(http)
-        self.open_sockets += 1
-        try:
-            await socket.receive_json()
-            async for message in socket:
-                delta = orjson.loads(message.data)
-                text = "".join(f" {token}" for token in delta["token_ids"])
-                await socket.send_json({"text": text, "finish_reason": delta["finish_reason"], "stop_reason": None})
-        finally:
-            self.open_sockets -= 1
-        return socket

@@ -16,7 +16,7 @@ from pdd_router.config_watch import ConfigWatch
 from pdd_router.front import app as front
 from pdd_router.logs import configure_logging
 from pdd_router.main import app as main_site
-from pdd_router.sessions import KEEP_ALIVE_SECONDS
+from pdd_router.sessions import CLIENT_KEEP_ALIVE_SECONDS, LINE_KEEP_ALIVE_SECONDS
 
 _LOG = structlog.get_logger(__name__)
 
@@ -36,7 +36,8 @@ def main() -> int:
     except ConfigError as error:
         print(f"pdd-router: {error}", file=sys.stderr)
         return 2
-    uvloop.run(_serve(_application(options.config, config), options.host, options.port))
+    keep_alive = CLIENT_KEEP_ALIVE_SECONDS if isinstance(config, FrontConfig) else LINE_KEEP_ALIVE_SECONDS
+    uvloop.run(_serve(_application(options.config, config), options.host, options.port, keep_alive))
     return 0
 
 
@@ -46,7 +47,9 @@ def _application(path: Path, config: FrontConfig | MainConfig) -> AbstractAsyncC
     return main_site.serving(ConfigWatch(path, config))
 
 
-async def _serve(application: AbstractAsyncContextManager[web.Application], host: str, port: int) -> None:
+async def _serve(
+    application: AbstractAsyncContextManager[web.Application], host: str, port: int, keep_alive: float
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,7 +60,7 @@ async def _serve(application: AbstractAsyncContextManager[web.Application], host
             app,
             handler_cancellation=True,
             access_log=None,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            keepalive_timeout=keep_alive,
             shutdown_timeout=_DRAIN_SECONDS,
         )
         await runner.setup()

@@ -31,6 +31,7 @@ class Site(_Model):
 class Routing(_Model):
     tolerated_wait_millis: int = Field(default=500, ge=0)
     request_overrides: Literal["Refused", "Allowed"] = "Refused"
+    max_requests: int = Field(default=256, ge=1, description="that this router works on at once")
 
 
 class FrontServices(_Model):
@@ -55,6 +56,7 @@ class FrontConfig(_Common):
     services: FrontServices
     sites: list[Site]
     routing: Routing = Routing()
+    api_keys_dir: str | None = Field(default=None, description="a file for each valid key; none: everybody may ask")
 
 
 class MainConfig(_Common):

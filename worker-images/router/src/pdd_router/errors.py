@@ -6,12 +6,26 @@ from typing import Any
 class ApiError(Exception):
     """A request ends with this status and this body. `code` is the HTTP status, as vLLM has it."""
 
-    def __init__(self, status: int, message: str, *, kind: str = "BadRequestError", param: str | None = None):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        retry_after: int | None = None,
+    ):
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind
         self.param = param
+        self.retry_after = retry_after
+        """Seconds after which trying again may work; for the header Retry-After."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}}
@@ -32,7 +46,16 @@ class UnavailableError(ApiError):
     """Something the request needs is not there now; trying again later may work."""
 
     def __init__(self, message: str):
-        super().__init__(503, message, kind="ServiceUnavailableError")
+        super().__init__(503, message, kind="ServiceUnavailableError", retry_after=5)
+
+
+class OverloadedError(ApiError):
+    """More than can be worked on now: nothing was begun."""
+
+    STATUS = 429
+
+    def __init__(self, message: str, *, retry_after: int = 1):
+        super().__init__(self.STATUS, message, kind="RateLimitError", retry_after=retry_after)
 
 
 class LeaseTooOldError(ApiError):

@@ -17,3 +17,8 @@ PREFILL = Histogram(
 )
 TRANSFER = Histogram("pdd_transfer_seconds", "KV cache over the line, asked to there", ["pipeline"], buckets=_SECONDS)
 HANDOFF = Histogram("pdd_handoff_seconds", "Cut of RLD to first token of MD", ["pipeline"], buckets=_SECONDS)
+PUT_ASIDE = Counter("pdd_engines_put_aside", "Times an engine did not answer and got no new work", ["role"])
+RESUMED = Counter("pdd_resumed", "Answers that lost their engine and went on at another")
+LEASES = Counter("pdd_leases", "KV leases at prefill engines by their end", ["end"])
+REFUSED_PAIRS = Counter("pdd_refused_pairs", "Pairs of engines not used: another model or KV format", ["role", "field"])
+UNAUTHORIZED = Counter("pdd_unauthorized", "Requests without a valid API key")

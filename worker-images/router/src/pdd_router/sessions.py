@@ -2,10 +2,14 @@
 
 from aiohttp import ClientSession, TCPConnector
 
-# Longer than any pause of a busy router, shorter than the servers' own (KEEP_ALIVE_SECONDS), so that it is
+# Longer than any pause of a busy router, shorter than the servers' own (LINE_KEEP_ALIVE_SECONDS), so that it is
 # never the server that closes a connection which a request is just being written to.
 _IDLE_SECONDS = 300.0
-KEEP_ALIVE_SECONDS = 600.0
+LINE_KEEP_ALIVE_SECONDS = 600.0
+
+# A client's connection without a request in it: also the time in which the head of its first one must be there, so
+# that one which never completes it (a slow loris) does not stay.
+CLIENT_KEEP_ALIVE_SECONDS = 60.0
 
 
 def local_session() -> ClientSession:

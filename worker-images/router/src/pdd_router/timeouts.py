@@ -11,15 +11,27 @@ WHOLE_ANSWER = ClientTimeout(total=600, sock_connect=_CONNECT)
 # Between two tokens of a stream: queueing, preemption and an extend step fit, a dead engine does not.
 STREAM = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=120)
 
-# An OpenAI endpoint at MD: nothing comes while the KV crosses the line, and an answer that is not streamed comes in one
-# piece after its last token.
-ENDPOINT = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=900)
+# A stream that begins with a pull: nothing comes while the KV crosses the line.
+PULL_AND_STREAM = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=600)
 
 # Small control calls: facts, pings.
 CONTROL = ClientTimeout(total=3, sock_connect=_CONNECT)
 
-# Rendering is CPU work on the prompt: 100K tokens take about a second.
-RENDER = ClientTimeout(total=60, sock_connect=_CONNECT)
+# A renderer answers at the pace of the engines behind it, which have limits of their own.
+RENDERER = ClientTimeout(total=None, sock_connect=_CONNECT)
 
-# One delta of ids to text, in a renderer that may be rendering a long prompt for somebody else.
-DETOKENIZE_SECONDS = 30.0
+# One round trip through an engine's core, which may be in the middle of a long step.
+ALIVE = ClientTimeout(total=10, sock_connect=_CONNECT)
+
+# An engine whose core has not turned for this long is put aside, and its requests go on elsewhere. Longer than any
+# step: 2,048 tokens of prefill take seconds on a CPU, and a fraction of one on an accelerator.
+HUNG_SECONDS = 20.0
+
+# A site that has not answered a ping for this long is cut off; its requests go on elsewhere.
+CUT_OFF_SECONDS = 10.0
+
+# How long a request that lost its engine looks for another one.
+RECOVERY_SECONDS = 30.0
+
+# A client must have sent a request's head, and then its body, in this time.
+CLIENT_SECONDS = 20.0

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from pdd_e2e.simulated.engine import SimulatedEngine, SimulatedRenderer
+from pdd_e2e.simulated.engine import SimulatedEngine
+from pdd_e2e.simulated.renderer import SimulatedRenderer
 from pdd_router.config import FrontConfig, FrontServices, MainConfig, MainServices, Routing, Site
 from pdd_router.config_watch import ConfigWatch
 from pdd_router.engines.pool import Endpoint
@@ -65,7 +66,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
                 SimulatedEngine("prefill", **changes.get("prefill", {})),
                 SimulatedEngine("relay-decode", **changes.get("relay", {})),
                 SimulatedEngine("main-decode", **changes.get("main", {})),
-                SimulatedRenderer(),
+                SimulatedRenderer(**changes.get("renderer", {})),
                 stack,
             )
             stack.push_async_callback(sites.client.close)
@@ -84,13 +85,19 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
                 site="site-a",
                 services=FrontServices(prefill="p", relay_decode="r", renderer="t"),
                 sites=[Site(name="site-b", link="a-b", addresses=[address], bandwidth_bits_per_second=10**9)],
-                routing=Routing(tolerated_wait_millis=tolerated_wait_millis, request_overrides=overrides),  # type: ignore[arg-type]
+                routing=Routing(
+                    tolerated_wait_millis=tolerated_wait_millis,
+                    request_overrides=overrides,  # type: ignore[arg-type]
+                    max_requests=changes.get("max_requests", 256),
+                ),
+                api_keys_dir=changes.get("api_keys_dir"),
                 **common,
             )
             front = Front(ConfigWatch(Path("unused"), front_config), local, line)
             front._prefill.update([Endpoint("p-0", where["prefill"])])
             front._relay.update([Endpoint("r-0", where["relay"])])
             front._renderers.update([Endpoint("t-0", where["renderer"])])
+            stack.callback(front.close)
             await stack.enter_async_context(running(front.background()))
             sites.url = "http://" + await serve(stack, front.app())
             async with asyncio.timeout(30):

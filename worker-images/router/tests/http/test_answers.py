@@ -1,26 +1,30 @@
-"""Through both routers: right tokens, in the right shape, by the right way."""
+"""Through both routers: right tokens, by the right way."""
 
 import asyncio
+from time import time
 from typing import Any
 
 import orjson
 import pytest
 
-from pdd_e2e.simulated.engine import continuation
+from pdd_e2e.simulated.engine import as_text, continuation
 from pdd_router.line.site import Site
 
 PROMPT_IDS = list(range(100, 180))
 PROMPT = " ".join(map(str, PROMPT_IDS))
 COUNT = 12
 BODY = {"model": "m", "prompt": PROMPT, "max_tokens": COUNT, "temperature": 0}
+RELAY = {"X-PDD-Pipeline": "P-RLD-MD"}
 
 
 def alone(count: int = COUNT) -> list[int]:
     return continuation(PROMPT_IDS, count)
 
 
-def text(ids: list[int]) -> str:
-    return "".join(f" {token}" for token in ids)
+def events(raw: bytes) -> list[Any]:
+    lines = [line[6:] for line in raw.split(b"\n") if line.startswith(b"data: ")]
+    assert lines[-1] == b"[DONE]"
+    return [orjson.loads(line) for line in lines[:-1]]
 
 
 @pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
@@ -28,70 +32,73 @@ async def test_a_whole_answer(start: Any, pipeline: str) -> None:
     sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.01})
     status, body = await sites.complete(BODY, {"X-PDD-Pipeline": pipeline, "X-PDD-Trace": "on"})
     assert status == 200
-    assert body["choices"][0]["text"] == text(alone())
+    assert body["choices"][0]["text"] == as_text(alone())
     assert body["choices"][0]["finish_reason"] == "length"
     assert body["usage"]["completion_tokens"] == COUNT
     assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # P's hit, not MD's
     assert body["pdd"]["pipeline"] == pipeline
 
 
-@pytest.mark.parametrize("cut_after", range(COUNT + 1))
-async def test_the_cut_may_fall_anywhere(start: Any, cut_after: int) -> None:
+@pytest.mark.parametrize("cut_at", range(COUNT + 2))
+async def test_a_cut_may_be_asked_for_anywhere(start: Any, cut_at: int) -> None:
+    sites = await start(main={"pull_seconds": 0.02}, relay={"token_seconds": 0.001})
+    headers = {**RELAY, "X-PDD-Cut": str(cut_at), "X-PDD-Trace": "on"}
+    status, body = await sites.complete(BODY, headers)
+    assert (status, body["choices"][0]["text"]) == (200, as_text(alone()))
+    assert body["pdd"]["eager_tokens"] == min(cut_at, COUNT)
+    assert body["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("cut_after", [0, 1, 5, COUNT - 1, COUNT])
+async def test_the_cut_falls_where_the_transfer_ends(start: Any, cut_after: int) -> None:
     """The pull takes as long as `cut_after` tokens of RLD; past the end RLD answers alone."""
     step = 0.02
     sites = await start(main={"pull_seconds": cut_after * step + step / 2}, relay={"token_seconds": step})
-    status, body = await sites.complete(BODY | {"return_token_ids": True}, {"X-PDD-Pipeline": "P-RLD-MD"})
-    assert status == 200
-    assert body["choices"][0]["token_ids"] == alone()
+    status, body = await sites.complete(BODY, RELAY)
+    assert (status, body["choices"][0]["text"]) == (200, as_text(alone()))
 
 
 async def test_a_late_finish_of_rld_is_no_reason_to_ask_md_for_nothing(start: Any) -> None:
     """RLD's finish may come in an event of its own, after the cut."""
     sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.01, "finish_late_seconds": 1.0})
-    body = BODY | {"return_token_ids": True}
-    status, answer = await sites.complete(body, {"X-PDD-Pipeline": "P-RLD-MD"})
-    assert status == 200
-    assert answer["choices"][0]["token_ids"] == alone()
+    status, answer = await sites.complete(BODY, RELAY)
+    assert (status, answer["choices"][0]["text"]) == (200, as_text(alone()))
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-async def test_a_stream_has_a_chunk_for_each_token_and_says_who_made_it(start: Any) -> None:
+async def test_a_stream_comes_as_the_renderer_made_it_with_a_trace_before_its_end(start: Any) -> None:
     sites = await start(main={"pull_seconds": 0.1}, relay={"token_seconds": 0.03})
-    body = BODY | {"stream": True, "stream_options": {"include_usage": True}}
-    headers = {"X-PDD-Pipeline": "P-RLD-MD", "X-PDD-Trace": "on"}
-    async with sites.client.post(sites.url + "/v1/completions", json=body, headers=headers) as response:
+    headers = {**RELAY, "X-PDD-Trace": "on"}
+    async with sites.client.post(
+        sites.url + "/v1/completions", json=BODY | {"stream": True}, headers=headers
+    ) as response:
         assert response.headers["Content-Type"].startswith("text/event-stream")
-        raw = await response.read()
-    events = [line[6:] for line in raw.split(b"\n") if line.startswith(b"data: ")]
-    assert events[-1] == b"[DONE]"
-    *chunks, usage, trace = [orjson.loads(event) for event in events[:-1]]
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == text(alone())
-    by = [chunk["pdd"]["by"] for chunk in chunks]
-    assert by == ["RLD"] * by.count("RLD") + ["MD"] * by.count("MD")
-    assert 0 < by.count("RLD") < COUNT
-    assert usage["usage"]["completion_tokens"] == COUNT
-    assert usage["choices"] == []
-    assert trace["pdd"]["eager_tokens"] == by.count("RLD")
-    assert len({chunk["id"] for chunk in chunks}) == 1
+        *chunks, trace = events(await response.read())
+    assert [chunk["choices"][0]["token_ids"] for chunk in chunks] == [[token] for token in alone()]
+    assert trace["object"] == "pdd.trace"
+    assert 0 < trace["pdd"]["eager_tokens"] < COUNT
+    assert trace["pdd"]["output_tokens"] == COUNT
 
 
-async def test_chat_opens_with_the_role(start: Any) -> None:
-    sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.01})
-    body = {"model": "m", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 3, "stream": True}
-    async with sites.client.post(sites.url + "/v1/chat/completions", json=body) as response:
-        raw = await response.read()
-    chunks = [orjson.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: {")]
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert "".join(c["choices"][0]["delta"]["content"] for c in chunks) == text(alone(3))
+async def test_the_first_token_does_not_wait_for_the_others(start: Any) -> None:
+    """Nor for the transfer."""
+    sites = await start(main={"pull_seconds": 5}, relay={"token_seconds": 0.05})
+    async with (
+        asyncio.timeout(2),
+        sites.client.post(
+            sites.url + "/v1/completions", json=BODY | {"stream": True, "max_tokens": 2000}, headers=RELAY
+        ) as response,
+    ):
+        first = await response.content.readline()
+    assert orjson.loads(first[6:])["choices"][0]["token_ids"] == alone(1)
 
 
-@pytest.mark.parametrize("limit", [{}, {"max_tokens": 16}])
-async def test_the_default_length_is_kept(start: Any, limit: dict[str, int]) -> None:
-    """vLLM's renderer leaves `max_tokens: 16` out of its answer, and its generate route takes that for no limit."""
-    sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.01})
-    body = {"model": "m", "prompt": PROMPT, "temperature": 0, "return_token_ids": True, **limit}
-    _, answer = await sites.complete(body, {"X-PDD-Pipeline": "P-RLD-MD"})
-    assert answer["choices"][0]["token_ids"] == alone(16)
+async def test_the_body_goes_to_the_renderer_byte_for_byte(start: Any) -> None:
+    sites = await start()
+    await sites.complete(BODY | {"a_field_of_a_later_vllm": [1, {"x": None}]}, {"X-Request-Id": "mine"})
+    [seen] = sites.renderer.requests
+    assert seen["body"] == BODY | {"a_field_of_a_later_vllm": [1, {"x": None}]}
+    assert seen["headers"]["X-Request-Id"] == "mine"
 
 
 async def test_a_short_transfer_goes_without_the_relay(start: Any) -> None:
@@ -103,18 +110,43 @@ async def test_a_short_transfer_goes_without_the_relay(start: Any) -> None:
 
 async def test_two_readers_two_leases(start: Any) -> None:
     sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.01})
-    await sites.complete(BODY, {"X-PDD-Pipeline": "P-RLD-MD"})
-    leases = [r["kv_transfer_params"]["lease"] for r in (sites.relay.requests[0], sites.main.requests[0])]
+    await sites.complete(BODY, RELAY)
+    leases = [r["kv_transfer_params"]["remote_request_id"] for r in (sites.relay.requests[0], sites.main.requests[0])]
     assert len(set(leases)) == 2
+    assert not sites.prefill.released
 
 
 async def test_a_batch_of_prompts_pulls_each_and_answers_each(start: Any) -> None:
     sites = await start()
     status, body = await sites.complete(BODY | {"prompt": [PROMPT, PROMPT + " 5"]})
     assert status == 200
-    assert [c["text"] for c in body["choices"]] == [text(alone()), text(continuation([*PROMPT_IDS, 5], COUNT))]
-    pulls = [r for r in sites.main.requests if (r.get("kv_transfer_params") or {}).get("do_remote_prefill")]
-    assert [len(r["token_ids"]) for r in pulls] == [80, 81]
+    assert [c["text"] for c in body["choices"]] == [as_text(alone()), as_text(continuation([*PROMPT_IDS, 5], COUNT))]
+
+
+async def test_equal_prompts_of_one_request_are_prefilled_one_after_the_other(start: Any) -> None:
+    """The second finds the first's KV in P's cache; at once both would compute it."""
+    sites = await start(prefill={"prefill_seconds": 0.05}, tolerated_wait_millis=60_000)
+    await sites.complete(BODY | {"prompt": [PROMPT, PROMPT, PROMPT]})
+    assert len(sites.prefill.requests) == 3
+    assert sites.prefill.most_running == 1
+
+
+async def test_a_feature_that_counts_its_output_stays_on_md(start: Any) -> None:
+    sites = await start()
+    asked = BODY | {"sampling_params": {"presence_penalty": 0.5}}
+    status, body = await sites.complete(asked, {"X-PDD-Trace": "on"})
+    assert (status, body["pdd"]["pipeline"]) == (200, "P-MD")
+    assert "presence_penalty" in body["pdd"]["reason"]
+    status, body = await sites.complete(asked, RELAY)
+    assert (status, body["error"]["param"]) == (400, "presence_penalty")
+
+
+async def test_prompt_logprobs_are_ps_alone(start: Any) -> None:
+    """MD would read no KV for them: scoring skips the prefix cache."""
+    sites = await start(tolerated_wait_millis=60_000)
+    await sites.complete(BODY | {"sampling_params": {"prompt_logprobs": 2}})
+    assert sites.prefill.requests[0]["sampling_params"]["prompt_logprobs"] == 2
+    assert all("prompt_logprobs" not in request["sampling_params"] for request in sites.main.requests)
 
 
 @pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
@@ -125,25 +157,37 @@ async def test_a_lease_too_old_for_the_line_is_taken_anew(
     sites = await start(main={"pull_seconds": 0.05}, relay={"token_seconds": 0.02})
     told, late = Site._told, []
 
-    def once_too_late(self: Site, prompt: Any) -> dict[str, Any]:
-        asked = told(self, prompt)
+    def once_too_late(self: Site, lease: Any) -> dict[str, Any]:
+        asked = told(self, lease)
         if not late:
-            late.append(prompt)
+            late.append(lease)
             asked["usable_until"] -= 60
         return asked
 
     monkeypatch.setattr(Site, "_told", once_too_late)
     status, body = await sites.complete(BODY, {"X-PDD-Pipeline": pipeline})
-    assert (status, body["choices"][0]["text"]) == (200, text(alone()))
+    assert (status, body["choices"][0]["text"]) == (200, as_text(alone()))
+    old = late[0].kv_transfer_params["remote_request_id"]
     [pull] = [r for r in sites.main.requests if (r.get("kv_transfer_params") or {}).get("do_remote_prefill")]
-    assert pull["kv_transfer_params"]["lease"] != late[0].kv_transfer_params["lease"]
+    assert pull["kv_transfer_params"]["remote_request_id"] != old
+    async with asyncio.timeout(5):
+        while sites.prefill.released != [old]:  # nobody reads it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pull_tells_md_until_when_its_lease_is_usable(start: Any) -> None:
+    sites = await start(tolerated_wait_millis=60_000)
+    await sites.complete(BODY)
+    params = sites.main.requests[0]["kv_transfer_params"]
+
+    assert 15 < params["pdd_usable_until"] - time() < 20
 
 
 async def test_a_next_turn_waits_for_the_kv_that_is_on_the_line(start: Any) -> None:
     """It would fetch all of it a second time."""
     sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.0})
     long = " ".join(map(str, range(300)))
-    await sites.complete(BODY | {"prompt": long}, {"X-PDD-Pipeline": "P-RLD-MD"})
+    await sites.complete(BODY | {"prompt": long}, RELAY)
     assert sites.main.running == 1
     await sites.complete(BODY | {"prompt": long + " 7 7 7"}, {"X-PDD-Pipeline": "P-MD"})
     assert sites.main.most_running == 1
@@ -151,8 +195,8 @@ async def test_a_next_turn_waits_for_the_kv_that_is_on_the_line(start: Any) -> N
 
 async def test_rld_answers_alone_and_the_transfer_still_ends(start: Any) -> None:
     sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.0})
-    status, body = await sites.complete(BODY, {"X-PDD-Pipeline": "P-RLD-MD"})
-    assert (status, body["choices"][0]["text"]) == (200, text(alone()))
+    status, body = await sites.complete(BODY, RELAY)
+    assert (status, body["choices"][0]["text"]) == (200, as_text(alone()))
     assert sites.main.running == 1  # the KV is on its way yet
     await asyncio.sleep(0.5)
     assert sites.main.running == 0

@@ -2,45 +2,40 @@ from typing import Any
 
 import pytest
 
-from pdd_router.policy.features import blocks_handoff
-
-CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+from pdd_router.policy.features import stays_because
 
 
 @pytest.mark.parametrize(
-    "extra",
+    "params",
     [
         {},
-        {"temperature": 0, "max_tokens": 5, "stream": True, "stream_options": {"include_usage": True}},
-        {"n": 1, "presence_penalty": 0.0, "logprobs": False, "tools": [], "tool_choice": "none"},
-        {"tools": None, "response_format": {"type": "text"}, "seed": None},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
+        {"max_tokens": 5, "temperature": 0.7, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "repetition_penalty": 1.2},
+        {"logprobs": 3, "logit_bias": {"5": 1.0}, "allowed_token_ids": [1, 2], "stop_token_ids": [9]},
+        {"presence_penalty": 0.0, "frequency_penalty": 0.0, "n": 1, "bad_words": []},
+        {"seed": None, "structured_outputs": None},
     ],
 )
-def test_plain_requests_may_be_handed_over(extra: dict[str, Any]) -> None:
-    assert blocks_handoff(CHAT | extra) is None
+def test_another_engine_goes_on_exactly(params: dict[str, Any]) -> None:
+    assert stays_because(params, position_seeds=False) is None
 
 
 @pytest.mark.parametrize(
-    ("extra", "named"),
+    ("params", "named"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"n": 2}, "n"),
-        ({"seed": 7}, "seed"),
-        ({"logprobs": True}, "logprobs"),
-        ({"logprobs": 0}, "logprobs"),
+        ({"seed": 0}, "seed"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
-        ({"stop": ["\n"]}, "stop"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"frequency_penalty": -0.5}, "frequency_penalty"),
+        ({"structured_outputs": {"json": "{}"}}, "structured_outputs"),
+        ({"bad_words": ["no"]}, "bad_words"),
+        ({"repetition_detection": {"min_count": 3}}, "repetition_detection"),
+        ({"extra_args": {"x": 1}}, "extra_args"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs"),
         ({"a_field_of_a_later_vllm": 1}, "a_field_of_a_later_vllm"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages with media"),
-        ({"stream": "yes"}, "stream"),
-        ({"return_token_ids": 1}, "return_token_ids"),
-        ({"stream_options": {"continuous_usage_stats": True}}, "stream_options"),
-        ({"stream_options": {"include_usage": "true"}}, "stream_options"),
-        ({"stream_options": []}, "stream_options"),
     ],
 )
-def test_the_rest_stays_on_one_engine(extra: dict[str, Any], named: str) -> None:
-    assert blocks_handoff(CHAT | extra) == named
+def test_the_rest_stays_on_one_engine(params: dict[str, Any], named: str) -> None:
+    assert stays_because(params, position_seeds=False) == named
+
+
+def test_a_seed_that_counts_positions_may_move() -> None:
+    assert stays_because({"seed": 7}, position_seeds=True) is None

@@ -1,15 +1,17 @@
-"""One engine: vLLM's token-in, token-out API and our facts route."""
+"""One engine: vLLM's token-in, token-out API and our routes beside it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import orjson
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
 
 from pdd_router import sse, timeouts
+from pdd_router.engines.calls import Calls
 from pdd_router.engines.facts import Facts
 from pdd_router.errors import RefusedError, UnavailableError, UpstreamError
 
@@ -17,12 +19,46 @@ _GENERATE = "/inference/v1/generate"
 
 
 @dataclass(frozen=True)
+class Work:
+    """What an engine is asked to do, less the KV it may read: as the renderer's `add` has it."""
+
+    token_ids: list[int]
+    sampling_params: Mapping[str, Any]
+    model: str | None = None
+    cache_salt: str | None = None
+    priority: int = 0
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: Mapping[str, Any] | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "token_ids": self.token_ids,
+            "sampling_params": self.sampling_params,
+            "cache_salt": self.cache_salt,
+            "priority": self.priority,
+            "reasoning_ended": self.reasoning_ended,
+            "reasoning_parser_kwargs": self.reasoning_parser_kwargs,
+        }
+
+
+@dataclass(frozen=True)
 class Delta:
-    """Tokens that an engine made, and whether and why it stopped with them."""
+    """Tokens that an engine made, and whether and why it stopped with them.
+
+    `logprobs` has an entry for each token where they were asked for.
+    """
 
     token_ids: list[int]
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    logprobs: list[dict[str, Any]] | None = None
+
+    def first(self, count: int) -> "Delta":
+        """The first tokens of it, which end nothing; itself where that is all of it."""
+        if count >= len(self.token_ids):
+            return self
+        return Delta(self.token_ids[:count], logprobs=self.logprobs[:count] if self.logprobs is not None else None)
 
 
 @dataclass(frozen=True)
@@ -32,21 +68,7 @@ class Generated:
     token_ids: list[int]
     cached_tokens: int
     kv_transfer_params: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Forwarded:
-    """An answer that is passed on byte for byte."""
-
-    status: int
-    content_type: str
-    chunks: AsyncIterator[bytes]
-
-
-async def chunks(who: str, response: ClientResponse) -> AsyncIterator[bytes]:
-    async with failures_named(who):
-        async for chunk in response.content.iter_any():
-            yield chunk
+    prompt_logprobs: list[Any] | None
 
 
 async def expect_ok(response: ClientResponse, who: str) -> None:
@@ -82,8 +104,12 @@ class Engine:
         self.name = name
         self.url = url
         self.in_flight = 0
+        self.aside = False
+        """It hangs or is gone: no new work until it answers again."""
         self._facts: Facts | None = None
         self._session = session
+        self._calls = Calls()
+        self._answered_at = monotonic()
 
     @property
     def known(self) -> bool:
@@ -107,67 +133,84 @@ class Engine:
                 self._facts = Facts.model_validate_json(await response.read())
             except ValidationError as error:
                 raise UpstreamError(self.name, f"facts of another version? {error}") from None
+        self._answered_at = monotonic()
+
+    async def check(self) -> str | None:
+        """Asks whether its core still turns. Returns why it must be put aside; None when it need not be.
+
+        One that refuses connections is gone at once; one that does not answer may be in a long step, and gets time.
+        """
+        try:
+            async with self._session.get(f"{self.url}/pdd/v1/alive", timeout=timeouts.ALIVE) as response:
+                await response.read()
+                if response.status != 200:
+                    return f"HTTP {response.status} to /pdd/v1/alive"
+        except ClientConnectorError as error:
+            return f"cannot be reached: {error}"
+        except (TimeoutError, ClientError, OSError):
+            silent = monotonic() - self._answered_at
+            return f"has not answered for {silent:.0f} s" if silent > timeouts.HUNG_SECONDS else None
+        self._answered_at = monotonic()
+        return None
+
+    def put_aside(self) -> None:
+        """Ends the calls that wait for it: their requests go on elsewhere, or end with an error."""
+        self.aside = True
+        self._calls.break_off()
+
+    def take_back(self) -> None:
+        self.aside = False
 
     async def generate(
-        self,
-        *,
-        request_id: str,
-        token_ids: Sequence[int],
-        sampling_params: Mapping[str, Any],
-        kv_transfer_params: Mapping[str, Any] | None = None,
-        cache_salt: str | None = None,
+        self, work: Work, *, headers: Mapping[str, str], kv_transfer_params: Mapping[str, Any] | None = None
     ) -> Generated:
-        body = _body(token_ids, sampling_params, kv_transfer_params, cache_salt)
-        async with self._call(_GENERATE, request_id, body, timeouts.WHOLE_ANSWER) as response:
+        body = work.body() | {"kv_transfer_params": kv_transfer_params, "stream": False}
+        async with self._call(_GENERATE, headers, body, timeouts.WHOLE_ANSWER) as response:
             answer = orjson.loads(await response.read())
         choice = answer["choices"][0]
         _refuse_broken(self.name, choice["finish_reason"])
         details = answer["usage"].get("prompt_tokens_details") or {}
-        return Generated(choice["token_ids"], details.get("cached_tokens") or 0, answer["kv_transfer_params"])
+        return Generated(
+            choice["token_ids"],
+            details.get("cached_tokens") or 0,
+            answer["kv_transfer_params"],
+            answer.get("prompt_logprobs"),
+        )
 
     async def stream(
-        self,
-        *,
-        request_id: str,
-        token_ids: Sequence[int],
-        sampling_params: Mapping[str, Any],
-        kv_transfer_params: Mapping[str, Any] | None = None,
-        cache_salt: str | None = None,
+        self, work: Work, *, headers: Mapping[str, str], kv_transfer_params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[Delta, None]:
         """Closing the generator closes the connection, which makes vLLM abort the request."""
-        body = _body(token_ids, sampling_params, kv_transfer_params, cache_salt) | {"stream": True}
-        async with self._call(_GENERATE, request_id, body, timeouts.STREAM) as response:
+        body = work.body() | {"kv_transfer_params": kv_transfer_params, "stream": True}
+        async with self._call(_GENERATE, headers, body, timeouts.STREAM) as response:
             async for payload in sse.events(response.content):
                 yield parse_delta(self.name, payload)
 
-    @asynccontextmanager
-    async def forward(self, path: str, request_id: str, body: Mapping[str, Any]) -> AsyncIterator[Forwarded]:
-        """A call of another route of the engine, whose answer goes on as it is, errors too."""
-        async with self._post(path, request_id, body, timeouts.ENDPOINT) as response:
-            yield Forwarded(response.status, response.headers["Content-Type"], chunks(self.name, response))
+    async def release(self, request_ids: Sequence[str]) -> None:
+        """Gives leases back that nobody will read. Raises ApiError when the engine does not say that it did."""
+        body = {"request_ids": list(request_ids)}
+        async with self._call("/pdd/v1/release", {}, body, timeouts.CONTROL) as response:
+            await response.read()
 
     @asynccontextmanager
     async def _call(
-        self, path: str, request_id: str, body: Mapping[str, Any], limits: ClientTimeout
-    ) -> AsyncIterator[ClientResponse]:
-        async with self._post(path, request_id, body, limits) as response, failures_named(self.name):
-            await expect_ok(response, self.name)
-            yield response
-
-    @asynccontextmanager
-    async def _post(
-        self, path: str, request_id: str, body: Mapping[str, Any], limits: ClientTimeout
+        self, path: str, headers: Mapping[str, str], body: Mapping[str, Any], limits: ClientTimeout
     ) -> AsyncIterator[ClientResponse]:
         """Leaving it closes the connection unless the answer was read to its end."""
-        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         self.in_flight += 1
         try:
             async with failures_named(self.name):
-                response = await self._session.post(
-                    self.url + path, data=orjson.dumps(body), headers=headers, timeout=limits
+                post = self._session.post(
+                    self.url + path,
+                    data=orjson.dumps(body),
+                    headers={"Content-Type": "application/json", **headers},
+                    timeout=limits,
                 )
-            async with response:
-                yield response
+                response = await self._calls.begun(post)
+                async with response:
+                    with self._calls.reading(response):
+                        await expect_ok(response, self.name)
+                        yield response
         finally:
             self.in_flight -= 1
 
@@ -175,36 +218,21 @@ class Engine:
 def parse_delta(who: str, payload: bytes) -> Delta:
     """Raises UpstreamError for an error inside the stream and for an answer that the engine gave up."""
     event = orjson.loads(payload)
-    refuse_broken_chunk(who, event)
-    choice = event["choices"][0]
-    return Delta(choice["token_ids"], choice["finish_reason"], choice["stop_reason"])
-
-
-def refuse_broken_chunk(who: str, event: Mapping[str, Any]) -> None:
-    """Raises UpstreamError for a chunk that says that the rest will not come."""
     if "error" in event:
         error = event["error"]
         raise UpstreamError(who, str(error.get("message", error) if isinstance(error, Mapping) else error))
-    for choice in event.get("choices", ()):
-        _refuse_broken(who, choice.get("finish_reason"))
+    choice = event["choices"][0]
+    _refuse_broken(who, choice["finish_reason"])
+    logprobs = choice.get("logprobs")
+    return Delta(
+        choice["token_ids"],
+        choice["finish_reason"],
+        choice["stop_reason"],
+        logprobs["content"] if logprobs is not None else None,
+    )
 
 
 def _refuse_broken(who: str, finish_reason: str | None) -> None:
     # vLLM ends requests with 200 and one of these when it shuts down or loses a KV transfer.
     if finish_reason in ("abort", "error"):
         raise UpstreamError(who, f"ended the request with finish_reason {finish_reason!r}")
-
-
-def _body(
-    token_ids: Sequence[int],
-    sampling_params: Mapping[str, Any],
-    kv_transfer_params: Mapping[str, Any] | None,
-    cache_salt: str | None,
-) -> dict[str, Any]:
-    return {
-        "token_ids": token_ids,
-        "sampling_params": sampling_params,
-        "kv_transfer_params": kv_transfer_params,
-        "cache_salt": cache_salt,
-        "stream": False,
-    }

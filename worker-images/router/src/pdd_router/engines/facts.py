@@ -1,15 +1,24 @@
-"""What an engine says about itself (`GET /pdd/v1/facts`, served by pdd_engine)."""
+"""What an engine or a renderer says about itself (`GET /pdd/v1/facts`, served by pdd_engine)."""
 
 from pydantic import BaseModel
 
 
-class Facts(BaseModel):
+class RendererFacts(BaseModel):
     role: str
     model: str
     revision: str
     served_model_name: str
     vllm_version: str
-    dtype: str
-    block_size: int
     max_model_len: int
+    tokenizer_fingerprint: str
+
+
+class Facts(RendererFacts):
+    dtype: str
+    kv_cache_dtype: str
+    block_size: int
     kv_bytes_per_token: int
+    kv_cache_tokens: int
+    max_num_seqs: int
+    position_seeds: bool
+    weights_fingerprint: str

@@ -1,30 +1,34 @@
 """The front router's HTTP surface and what runs beside it."""
 
-import re
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import time
-from uuid import uuid4
 
+import orjson
 import structlog
 from aiohttp import ClientSession, web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
-from pdd_router import probes
+from pdd_router import metrics, probes, timeouts
 from pdd_router.config import FrontConfig
 from pdd_router.config_watch import ConfigWatch
 from pdd_router.engines.client import Engine
 from pdd_router.engines.discovery import Discovery
 from pdd_router.engines.learning import keep_learning
 from pdd_router.engines.pool import EnginePool
-from pdd_router.engines.renderer import Renderers
-from pdd_router.errors import ApiError
+from pdd_router.engines.renderers import Renderers
+from pdd_router.engines.watch import keep_watch
+from pdd_router.errors import ApiError, OverloadedError
+from pdd_router.front.ask import asked
+from pdd_router.front.compatible import Compatibility
+from pdd_router.front.keys import ApiKeys
 from pdd_router.front.outbound import Outbound
 from pdd_router.front.pipelines import Pipelines
 from pdd_router.front.record import Record
-from pdd_router.front.requests import Route, parse
 from pdd_router.front.serve import Server
 from pdd_router.line.sites import Sites
+from pdd_router.origin import request_id
 from pdd_router.sessions import line_session, local_session
 from pdd_router.tasks import running
 
@@ -45,8 +49,11 @@ class Front:
         self._renderers = Renderers(local)
         self._sites = Sites(line)
         self._sites.update(config.sites)
-        watch.on_change(lambda changed: self._sites.update(changed.sites))
-        self._server = Server(self._renderers, Pipelines(self._prefill, self._relay), self._sites)
+        self._keys = ApiKeys(config.api_keys_dir)
+        watch.on_change(self._follow)
+        self._server = Server(self._renderers, Pipelines(self._prefill, self._relay, self._sites))
+        self._compatibility = Compatibility(config.site)
+        self._in_flight = 0
         self.discovery = Discovery(
             config.namespace,
             {
@@ -56,16 +63,28 @@ class Front:
             },
         )
 
+    def _follow(self, changed: FrontConfig) -> None:
+        self._sites.update(changed.sites)
+        self._keys.follow(changed.api_keys_dir)
+
     def background(self) -> list[Awaitable[None]]:
+        pools = [self._prefill, self._relay]
         return [
             self._watch.run(),
             self.discovery.run(),
-            keep_learning([self._prefill, self._relay]),
+            keep_learning(pools),
+            keep_watch(pools),
             self._sites.ping_all(),
+            self._keys.keep_reading(),
         ]
 
+    def close(self) -> None:
+        self._renderers.close()
+
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[_errors_in_api_format])
+        app = web.Application(
+            client_max_size=_MAX_BODY_BYTES, middlewares=[_errors_in_api_format, _keys_first(self._keys)]
+        )
         app.add_routes(
             [
                 web.post("/v1/chat/completions", self._answering("chat/completions")),
@@ -78,21 +97,13 @@ class Front:
         )
         return app
 
-    def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _answering(self, route: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handler(http: web.Request) -> web.StreamResponse:
-            config = self._watch.current
-            record = Record(request_id=_request_id(http), route=route, stream=False)
+            record = Record(request_id=request_id(http.headers), route=route)
             out = Outbound(http, record)
             status, outcome = 499, "client left"
             try:
-                request = parse(
-                    route,
-                    await http.read(),
-                    http.headers,
-                    overrides_allowed=config.routing.request_overrides == "Allowed",
-                )
-                record.stream = request.stream
-                response = await self._server.answer(out, request, config, record)
+                response = await self._answer(http, route, out, record)
                 status = response.status
                 outcome = "ok" if status == 200 else "refused" if status < 500 else "failed"
                 return response
@@ -107,6 +118,17 @@ class Front:
                 record.close(status=status, outcome=outcome)
 
         return handler
+
+    async def _answer(self, http: web.Request, route: str, out: Outbound, record: Record) -> web.StreamResponse:
+        routing = self._watch.current.routing
+        if self._in_flight >= routing.max_requests:
+            raise OverloadedError(f"this router works on {self._in_flight} requests, its maximum; try again later")
+        self._in_flight += 1
+        try:
+            ask = asked(http.headers, record.request_id, routing)
+            return await self._server.answer(out, f"/v1/{route}", await _body(http), ask, record)
+        finally:
+            self._in_flight -= 1
 
     async def _models(self, http: web.Request) -> web.Response:
         del http
@@ -127,14 +149,41 @@ class Front:
         del http
         needed = {
             "a prefill engine": self._prefill.usable,
-            "a renderer": self._renderers.ready,
+            "a renderer": self._renderers.open,
             "a main-decode site that answers": self._sites.reachable,
         }
         return probes.readiness([what for what, there in needed.items() if not there])
 
     async def _telemetry(self, http: web.Request) -> web.Response:
         del http
-        return web.json_response({"version": 1, "links": self._sites.telemetry()})
+        compatibility = self._compatibility.report(
+            self._prefill.known, self._relay.known, self._renderers.open, self._sites.engines
+        )
+        return web.json_response({"version": 1, "links": self._sites.telemetry(), "compatibility": compatibility})
+
+
+def _keys_first(keys: ApiKeys) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith("/v1/") or keys.allows(request.headers.get("Authorization")):
+            return await handler(request)
+        metrics.UNAUTHORIZED.inc()
+        what = "a valid API key is needed: send it as `Authorization: Bearer <key>`"
+        refusal = ApiError(401, what, kind="AuthenticationError")
+        headers = {"WWW-Authenticate": "Bearer"}
+        body = orjson.dumps(refusal.body())
+        return web.Response(body=body, status=401, headers=headers, content_type="application/json")
+
+    return check
+
+
+async def _body(http: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(timeouts.CLIENT_SECONDS):
+            return await http.read()
+    except TimeoutError:
+        what = f"the body did not come within {timeouts.CLIENT_SECONDS:.0f} s"
+        raise ApiError(408, what, kind="RequestTimeoutError") from None
 
 
 def _told(error: Exception, request_id: str) -> ApiError:
@@ -145,12 +194,6 @@ def _told(error: Exception, request_id: str) -> ApiError:
         return ApiError(error.status, error.reason)
     _LOG.exception("request failed by a bug", request_id=request_id)
     return ApiError(500, f"internal error, see the router's log for {request_id}", kind="InternalServerError")
-
-
-def _request_id(http: web.Request) -> str:
-    """The client's own, where it can stand in a header, a log and an engine's request id; else a new one."""
-    wish = http.headers.get("X-Request-Id", "")
-    return wish if re.fullmatch(r"[\w.:-]{1,128}", wish, re.ASCII) else uuid4().hex
 
 
 @web.middleware
@@ -171,5 +214,8 @@ async def serving(watch: ConfigWatch[FrontConfig]) -> AsyncIterator[web.Applicat
     """The app with everything behind it running, until the context ends."""
     async with local_session() as local, line_session() as line:
         front = Front(watch, local, line)
-        async with running(front.background()):
-            yield front.app()
+        try:
+            async with running(front.background()):
+                yield front.app()
+        finally:
+            front.close()

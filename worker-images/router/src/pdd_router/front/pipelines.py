@@ -1,175 +1,288 @@
-"""The two ways of a request, as streams of tokens.
+"""From work to tokens: the two pipelines, and what is done when a part of one fails.
 
-P-MD:      P prefills; MD pulls the KV over the line; MD's own endpoint answers.
+P-MD:      P prefills; MD pulls the KV over the line and decodes.
 P-RLD-MD:  P prefills; RLD takes the KV next door and streams; MD pulls meanwhile; when it has the KV, RLD is
            cut and MD goes on from the ids of prompt and eager tokens.
 
 Both end at MD, so MD's prefix cache stays aligned with P's.
+
+An answer that loses its engine goes on elsewhere from the ids that are known: prompt and tokens so far are prefilled
+again. Where that is not exact (policy/features.py) and tokens are out already, it ends with an error instead.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
-from pdd_router import metrics
-from pdd_router.engines.client import Delta, Engine, Forwarded
+from pdd_router import metrics, timeouts
+from pdd_router.engines.client import Delta, Work
 from pdd_router.engines.pool import EnginePool
-from pdd_router.engines.renderer import Rendered
-from pdd_router.errors import ApiError, LeaseTooOldError, RefusedError, UpstreamError
+from pdd_router.errors import ApiError, LeaseTooOldError, OverloadedError, UnavailableError, UpstreamError
+from pdd_router.front.ask import Ask
+from pdd_router.front.leases import Leases, Prefilled
 from pdd_router.front.record import Record
-from pdd_router.front.requests import ClientRequest
-from pdd_router.line.site import Leased, Pulled, Site
-from pdd_router.policy.sampling import PREFILL, after_eager
+from pdd_router.line.site import Pulled, Site
+from pdd_router.line.sites import Sites
+from pdd_router.policy.features import stays_because
+from pdd_router.policy.pipeline import Choice, Observed, Pipeline, choose
+from pdd_router.policy.sampling import after, for_decode
 from pdd_router.policy.transfer import kv_bytes
 
-# Asks P to keep the prompt's KV for one reader. A lease has one reader: the first to finish frees it.
-_LEASE: dict[str, Any] = {
-    "do_remote_decode": True,
-    "do_remote_prefill": False,
-    "remote_engine_id": None,
-    "remote_block_ids": None,
-    "remote_host": None,
-    "remote_port": None,
-}
+# Between two tries of a request that lost its engine: until another one has been found out about.
+_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Token:
-    """A delta and who made it."""
+    """A delta and who made it. `prefilled` comes with the first one: what P knows about the prompt."""
 
     delta: Delta
     by: Literal["RLD", "MD"]
+    prefilled: Prefilled
 
 
-@dataclass(frozen=True)
-class Prefilled:
-    """P holds the prompt's KV for one reader; `cached_tokens` of it were in its cache before."""
+@dataclass
+class _Run:
+    """One work on its way, over all its tries."""
 
-    engine: Engine
-    leased: Leased
-    cached_tokens: int
+    work: Work
+    ask: Ask
+    record: Record
+    stays: str | None
+    enough: asyncio.Event
+    made: list[int] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    lost_at: float | None = None
+
+    def rest(self) -> Work:
+        """What is left to do. Raises ValueError when that is nothing."""
+        if not self.made:
+            return self.work
+        params = after(self.work.sampling_params, len(self.made))
+        params.pop("prompt_logprobs", None)
+        return replace(self.work, token_ids=self.work.token_ids + self.made, sampling_params=params)
 
 
 class Pipelines:
     """The pipelines over the engines of this site and the sites behind the line."""
 
-    def __init__(self, prefill: EnginePool, relay: EnginePool):
+    def __init__(self, prefill: EnginePool, relay: EnginePool, sites: Sites):
         self._prefill = prefill
         self._relay = relay
+        self._sites = sites
+        self._leases = Leases()
         self._finishing: set[asyncio.Task[Pulled | None]] = set()
 
-    @property
-    def relay_there(self) -> bool:
-        return bool(self._relay.usable)
-
-    async def prefill(self, rendered: Rendered, record: Record) -> Prefilled:
-        """Raises ApiError when no prefill engine can do it."""
-        engine = self._prefill.take(rendered.token_ids)
-        record.prefill_engine = engine.name
-        prefilled = await _lease(engine, rendered, record.request_id)
-        record.prefilled = record.now()
-        record.cached_at_prefill += prefilled.cached_tokens
-        return prefilled
-
-    @asynccontextmanager
-    async def direct(
-        self, site: Site, request: ClientRequest, prefilled: Sequence[Prefilled], record: Record
-    ) -> AsyncIterator[Forwarded]:
-        """P-MD from the prefill on: the answer of MD's own endpoint."""
-        async with AsyncExitStack() as stack:
-            for attempt in (1, 2):
-                record.pull_began = record.now()
-                prompts = [done.leased for done in prefilled]
-                answering = site.answer(request.route, prompts, request.with_ids(prompts), request_id=record.request_id)
-                try:
-                    pulled, answer = await stack.enter_async_context(answering)
-                    break
-                except RefusedError as error:
-                    if error.status != LeaseTooOldError.STATUS or attempt == 2:
-                        raise
-                record.trouble.append("lease too old for a pull, leased anew")
-                prefilled = [await _lease(done.engine, done.leased, record.request_id) for done in prefilled]
-            _note_transfer(pulled, prefilled, record)
-            yield answer
-
-    async def relay(
-        self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record
+    async def answer(
+        self, work: Work, ask: Ask, record: Record, *, enough: asyncio.Event
     ) -> AsyncGenerator[Token, None]:
-        """P-RLD-MD from the prefill on. Closing it early aborts RLD, the transfer and MD.
+        """The tokens of an answer, the last with a finish_reason. Closing it early aborts whatever it has begun; but
+        not a transfer when `enough` is set, which says that the answer is complete (a stop string ended it).
 
-        RLD's failure only ends the eager tokens. A failed transfer leaves RLD to answer to the end. Both
-        failing raises UpstreamError.
+        Raises ApiError: at once when an engine is missing before the first token, within RECOVERY_SECONDS when one was
+        lost and no other could go on.
         """
-        relay = self._relay.take(rendered.token_ids)
+        run = _Run(work, ask, record, self._stays(work), enough)
+        if ask.forced is Pipeline.RELAY and run.stays is not None:
+            raise ApiError(400, f"P-RLD-MD was forced, but {run.stays!r} must stay on one engine", param=run.stays)
+        while True:
+            try:
+                async with aclosing(self._try(run)) as tokens:
+                    async for token in tokens:
+                        run.made.extend(token.delta.token_ids)
+                        if token.delta.finish_reason is not None:
+                            enough.set()
+                        yield token
+                if enough.is_set():
+                    return
+                raise UpstreamError(record.main_engine or "main decode", "ended an answer without a finish_reason")
+            except (UpstreamError, UnavailableError) as error:
+                if enough.is_set():
+                    return
+                await self._may_try_again(run, error)
+
+    async def _may_try_again(self, run: _Run, error: UpstreamError | UnavailableError) -> None:
+        """Returns after a pause when it may; else raises what the client is told."""
+        if run.made and run.stays is not None:
+            what = f"{error.message}; an answer with {run.stays!r} cannot go on at another engine"
+            raise UpstreamError(run.record.main_engine or "main decode", what)
+        if not run.made and isinstance(error, UnavailableError):
+            raise error
+        now = monotonic()
+        run.lost_at = run.lost_at or now
+        if now - run.lost_at > timeouts.RECOVERY_SECONDS:
+            raise error
+        if isinstance(error, UpstreamError):
+            run.failed.add(error.who)
+        run.record.trouble.append(error.message)
+        metrics.RESUMED.inc()
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _stays(self, work: Work) -> str | None:
+        facts = [engine.facts for engine in self._prefill.usable]
+        return stays_because(work.sampling_params, position_seeds=bool(facts) and facts[0].position_seeds)
+
+    async def _try(self, run: _Run) -> AsyncGenerator[Token, None]:
+        """The pipeline from the prefill on, for what of the answer is not there yet."""
+        try:
+            work = run.rest()
+        except ValueError:
+            work = replace(run.work, token_ids=run.work.token_ids + run.made)
+            prefilled = Prefilled(self._prefill.take(work.token_ids), {}, 0, None, 0.0)
+            yield Token(Delta([], "length"), "MD", prefilled)
+            return
+        site = self._site(run)
+        engine = self._prefill.take(work.token_ids, avoid=run.failed)
+        run.record.prefill_engine = engine.name
+        async with AsyncExitStack() as stack:
+            async with run.ask.one_prefill_of(work.token_ids):
+                prefilled = await stack.enter_async_context(self._leases.taken(engine, work, run.ask.headers))
+            run.record.prefill_done(prefilled.cached_tokens, first=not run.made)
+            if site is None:
+                choice = Choice(Pipeline.RELAY, 0.0, "no main-decode engine is left for it")
+            else:
+                choice = self._choose(run, work, prefilled, site)
+            run.record.chosen(choice)
+            if site is None:
+                tokens = self._relay_alone(run, work, prefilled)
+            elif choice.pipeline is Pipeline.RELAY:
+                tokens = self._relayed(run, work, prefilled, site)
+            else:
+                tokens = self._direct(run, work, prefilled, site)
+            async with aclosing(tokens):
+                async for token in tokens:
+                    yield token
+
+    def _site(self, run: _Run) -> Site | None:
+        """The site for the decode. None when there is none, and an answer that has begun can end on RLD instead:
+        the one case where it may, because the alternative is half an answer."""
+        try:
+            return self._sites.take()
+        except UnavailableError:
+            if run.made and self._relay.usable:
+                return None
+            raise
+
+    def _choose(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> Choice:
+        facts, routing = prefilled.engine.facts, run.ask.routing
+        observed = Observed(
+            prompt_tokens=len(work.token_ids),
+            cached_at_prefill=prefilled.cached_tokens,
+            kv_bytes_per_token=facts.kv_bytes_per_token,
+            block_size=facts.block_size,
+            bits_per_second=site.known.bandwidth_bits_per_second,
+            round_trip_seconds=site.round_trips.percentile(50) or 0.0,
+        )
+        return choose(
+            observed,
+            tolerated_wait_seconds=routing.tolerated_wait_millis / 1e3,
+            # A resumed answer is late already, and its prompt's KV is most likely still there.
+            forced=Pipeline.DIRECT if run.made else run.ask.forced,
+            cannot_hand_off=run.stays,
+            relay_there=self._relay.can_read(prefilled.reads),
+        )
+
+    async def _direct(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> AsyncGenerator[Token, None]:
+        record, reads = run.record, prefilled.reads
+        record.pull_began = record.now()
+        decode = replace(work, sampling_params=for_decode(work.sampling_params))
+        for lease in (prefilled, None):
+            async with self._leases.again(prefilled, work, run.ask.headers, given=lease) as leased:
+                answer = site.pull_and_generate(decode, leased.hand_over(), reads=reads, headers=run.ask.headers)
+                try:
+                    async with aclosing(answer):
+                        async for event in answer:
+                            if isinstance(event, Pulled):
+                                _note_transfer(event, prefilled, work, record)
+                            else:
+                                record.from_main(len(event.token_ids))
+                                yield Token(event, "MD", prefilled)
+                    return
+                except LeaseTooOldError:
+                    leased.not_taken()
+                    if lease is None:
+                        raise
+                    record.trouble.append("lease too old for a pull, leased anew")
+                except OverloadedError:
+                    leased.not_taken()
+                    raise
+
+    async def _relayed(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> AsyncGenerator[Token, None]:
+        """RLD's failure only ends the eager tokens. A failed transfer leaves RLD to answer to the end. Both failing
+        raises UpstreamError."""
+        record = run.record
+        relay = self._relay.take(work.token_ids, reads=prefilled.reads, avoid=run.failed)
         record.relay_engine = relay.name
         eager: list[int] = []
         relay_stream = relay.stream(
-            request_id=record.request_id,
-            token_ids=rendered.token_ids,
-            sampling_params=rendered.sampling_params,
-            kv_transfer_params=prefilled.leased.kv_transfer_params,
-            cache_salt=rendered.cache_salt,
+            replace(work, sampling_params=for_decode(work.sampling_params)),
+            headers=run.ask.headers,
+            kv_transfer_params=prefilled.hand_over().kv_transfer_params,
         )
         async with (
             aclosing(relay_stream),
-            self._transfer(site, rendered, prefilled, record) as transfer,
-            aclosing(_until(relay_stream, transfer, record)) as until,
+            self._transfer(run, work, prefilled, site) as transfer,
+            aclosing(_until(relay_stream, transfer, record, cut_at=run.ask.cut_at)) as until,
         ):
             async for delta in until:
                 eager.extend(delta.token_ids)
                 record.eager_tokens += len(delta.token_ids)
-                yield Token(delta, "RLD")
+                yield Token(delta, "RLD", prefilled)
                 if delta.finish_reason is not None:
                     return
+            await relay_stream.aclose()  # RLD is free while the rest of the KV is on its way
             pulled = await transfer
         if pulled is None:
             raise UpstreamError(relay.name, f"and the transfer to {site.name} failed: {record.trouble}")
-        if len(eager) >= rendered.sampling_params["max_tokens"]:
+        try:
+            rest = replace(
+                work,
+                token_ids=work.token_ids + eager,
+                sampling_params=for_decode(after(work.sampling_params, len(eager))),
+                reasoning_ended=None,  # the prompt of the rest tells
+            )
+        except ValueError:
             # RLD said its last token and was cut before it said that it was the last.
-            yield Token(Delta([], "length"), "RLD")
+            yield Token(Delta([], "length"), "RLD", prefilled)
             return
         record.handed_over = record.now()
-        main = site.generate(
-            request_id=record.request_id,
-            engine=pulled.engine,
-            token_ids=rendered.token_ids + eager,
-            sampling_params=after_eager(rendered.sampling_params, len(eager)),
-            cache_salt=rendered.cache_salt,
-        )
-        async with aclosing(main):
+        async with aclosing(site.generate(rest, engine=pulled.engine, headers=run.ask.headers)) as main:
             async for delta in main:
-                if record.main_first_token is None:
-                    record.main_first_token = record.now()
-                record.main_tokens += len(delta.token_ids)
-                yield Token(delta, "MD")
+                record.from_main(len(delta.token_ids))
+                yield Token(delta, "MD", prefilled)
+
+    async def _relay_alone(self, run: _Run, work: Work, prefilled: Prefilled) -> AsyncGenerator[Token, None]:
+        relay = self._relay.take(work.token_ids, reads=prefilled.reads)
+        run.record.relay_engine = relay.name
+        stream = relay.stream(
+            replace(work, sampling_params=for_decode(work.sampling_params)),
+            headers=run.ask.headers,
+            kv_transfer_params=prefilled.hand_over().kv_transfer_params,
+        )
+        async with aclosing(stream):
+            async for delta in stream:
+                run.record.eager_tokens += len(delta.token_ids)
+                yield Token(delta, "RLD", prefilled)
 
     @asynccontextmanager
     async def _transfer(
-        self, site: Site, rendered: Rendered, prefilled: Prefilled, record: Record
+        self, run: _Run, work: Work, prefilled: Prefilled, site: Site
     ) -> AsyncIterator[asyncio.Task[Pulled | None]]:
         """The transfer to MD beside RLD's stream; its result is None when it failed.
 
-        It needs a lease of its own. When RLD answered to the end before the KV has arrived, the transfer
-        goes on without the request: MD needs it for the session's next turn.
+        It needs a lease of its own. When the answer is complete before the KV has arrived, the transfer goes on without
+        the request: MD needs it for the session's next turn.
         """
+        record = run.record
 
         async def pull() -> Pulled | None:
             try:
-                second = await _lease(prefilled.engine, rendered, record.request_id + "-md")
-                record.pull_began = record.now()
                 with metrics.IN_FLIGHT.track_inprogress():
-                    try:
-                        pulled = await site.pull(second.leased, request_id=record.request_id)
-                    except RefusedError as error:
-                        if error.status != LeaseTooOldError.STATUS:
-                            raise
-                        record.trouble.append("lease too old for a pull, leased anew")
-                        second = await _lease(prefilled.engine, rendered, record.request_id + "-md2")
-                        pulled = await site.pull(second.leased, request_id=record.request_id)
-                _note_transfer(pulled, [second], record)
+                    pulled = await self._pull(run, work, prefilled, site)
+                _note_transfer(pulled, prefilled, work, record)
                 return pulled
             except ApiError as error:
                 record.trouble.append(f"transfer: {error.message}")
@@ -179,30 +292,57 @@ class Pipelines:
         try:
             yield task
         except BaseException:
-            task.cancel()
+            if not run.enough.is_set():
+                task.cancel()
             raise
-        if not task.done():
-            self._finishing.add(task)
-            task.add_done_callback(self._finishing.discard)
+        finally:
+            if not task.done():
+                self._finishing.add(task)
+                task.add_done_callback(self._finishing.discard)
+
+    async def _pull(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> Pulled:
+        for last_try in (False, True):
+            async with self._leases.again(prefilled, work, run.ask.headers) as leased:
+                run.record.pull_began = run.record.now()
+                try:
+                    return await site.pull(work, leased.hand_over(), reads=prefilled.reads, headers=run.ask.headers)
+                except LeaseTooOldError:
+                    leased.not_taken()
+                    if last_try:
+                        raise
+                    run.record.trouble.append("lease too old for a pull, leased anew")
+                except OverloadedError:
+                    leased.not_taken()
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
 
 
 async def _until(
-    stream: AsyncGenerator[Delta, None], stop: asyncio.Task[Pulled | None], record: Record
+    stream: AsyncGenerator[Delta, None],
+    stop: asyncio.Task[Pulled | None],
+    record: Record,
+    *,
+    cut_at: int | None,
 ) -> AsyncGenerator[Delta, None]:
-    """RLD's deltas until MD has the KV; all of them when the transfer failed."""
+    """RLD's deltas until MD has the KV; all of them when the transfer failed. With `cut_at`, exactly that many tokens
+    whatever the transfer does."""
     step: asyncio.Task[Delta] | None = None
+    left = cut_at
     try:
-        while True:
+        while left is None or left > 0:
             step = step or asyncio.ensure_future(anext(stream))
-            if not stop.done():
-                await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
-            elif stop.result() is None:
+            if left is not None or (stop.done() and stop.result() is None):
                 await asyncio.wait({step})
+            elif not stop.done():
+                await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
             if step.done():
                 delta = step.result()
                 step = None
+                if left is not None:
+                    delta = delta.first(left)
+                    left -= len(delta.token_ids)
                 yield delta
-            if stop.done() and stop.result() is not None:
+            if left is None and stop.done() and stop.result() is not None:
                 return
     except StopAsyncIteration:
         return
@@ -215,32 +355,14 @@ async def _until(
             await asyncio.wait({step})
 
 
-async def _lease(engine: Engine, prompt: Rendered | Leased, request_id: str) -> Prefilled:
-    generated = await engine.generate(
-        request_id=request_id,
-        token_ids=prompt.token_ids,
-        sampling_params=PREFILL,
-        kv_transfer_params=_LEASE,
-        cache_salt=prompt.cache_salt,
-    )
-    if generated.kv_transfer_params is None:
-        raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
-    leased = Leased(prompt.token_ids, generated.kv_transfer_params, prompt.cache_salt, monotonic())
-    return Prefilled(engine, leased, generated.cached_tokens)
-
-
-def _note_transfer(pulled: Pulled, prefilled: Sequence[Prefilled], record: Record) -> None:
-    facts = prefilled[0].engine.facts
-    tokens = sum(len(done.leased.token_ids) for done in prefilled)
+def _note_transfer(pulled: Pulled, prefilled: Prefilled, work: Work, record: Record) -> None:
+    facts = prefilled.engine.facts
     size = kv_bytes(
-        max(0, tokens - pulled.cached_tokens),
+        max(0, len(work.token_ids) - pulled.cached_tokens),
         kv_bytes_per_token=facts.kv_bytes_per_token,
         block_size=facts.block_size,
     )
-    record.main_engine = pulled.engine
-    record.transfer_seconds = pulled.seconds
-    record.cached_at_main = pulled.cached_tokens
-    record.line_bytes = size
+    record.transferred(pulled.engine, pulled.cached_tokens, pulled.seconds, size)
     # Counted here and not at the request's end, which a transfer may outlive.
     metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
     metrics.LINE_BYTES.inc(size)

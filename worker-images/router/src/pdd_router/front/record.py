@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from pdd_router import metrics
+from pdd_router.policy.pipeline import Choice
 
 _LOG = structlog.get_logger("pdd_router.request")
 
@@ -17,7 +18,7 @@ class Record:
 
     request_id: str
     route: str
-    stream: bool
+    stream: bool = False
     began: float = field(default_factory=perf_counter)
     pipeline: str | None = None
     reason: str | None = None
@@ -44,9 +45,33 @@ class Record:
     def now(self) -> float:
         return perf_counter() - self.began
 
+    def prefill_done(self, cached_tokens: int, *, first: bool) -> None:
+        """`first`: not the one that a request needs again when it lost an engine."""
+        if first:
+            self.cached_at_prefill += cached_tokens
+        if self.prefilled is None:
+            self.prefilled = self.now()
+
+    def chosen(self, choice: Choice) -> None:
+        """Of several choices or tries the first is told: it is what the client's wait came from."""
+        if self.pipeline is None:
+            self.pipeline, self.reason = choice.pipeline, choice.reason
+            self.predicted_transfer = choice.predicted_seconds
+
+    def transferred(self, engine: str, cached_tokens: int, seconds: float, line_bytes: int) -> None:
+        self.main_engine = engine
+        self.transfer_seconds = max(self.transfer_seconds or 0.0, seconds)
+        self.cached_at_main = (self.cached_at_main or 0) + cached_tokens
+        self.line_bytes = (self.line_bytes or 0) + line_bytes
+
     def token_out(self) -> None:
         if self.first_token is None:
             self.first_token = self.now()
+
+    def from_main(self, tokens: int) -> None:
+        if self.main_first_token is None:
+            self.main_first_token = self.now()
+        self.main_tokens += tokens
 
     @property
     def output_tokens(self) -> int:
@@ -80,6 +105,7 @@ class Record:
             "eager_tokens": self.eager_tokens,
             "output_tokens": self.output_tokens,
             "finish_reason": self.finish_reason,
+            "trouble": self.trouble or None,
             "seconds": {k: round(v, 6) for k, v in seconds.items() if v is not None},
             "engines": {
                 k: v
@@ -102,7 +128,6 @@ class Record:
             stream=self.stream,
             status=status,
             outcome=outcome,
-            trouble=self.trouble or None,
             **self.fields(),
         )
         pipeline = self.pipeline or "none"

@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 from pdd_router import config
 from pdd_router.errors import ApiError, UnavailableError
 from pdd_router.line.site import Site
+from pdd_router.policy.compatibility import Party
 
 _LOG = structlog.get_logger(__name__)
 _PING_EVERY_SECONDS = 1.0
@@ -34,12 +35,21 @@ class Sites:
         now = monotonic()
         return [site for site in self._sites.values() if site.round_trips.reachable(now)]
 
+    @property
+    def engines(self) -> list[Party]:
+        """All main-decode engines that the sites told of."""
+        return [engine for site in self.reachable for engine in site.engines]
+
     def take(self) -> Site:
-        """The site for the next request. Raises UnavailableError when none answers."""
+        """The site for the next request. Raises UnavailableError when none answers, or none has an engine."""
         if not self.reachable:
             names = ", ".join(self._sites) or "none is configured"
             raise UnavailableError(f"no main-decode site answers ({names}): see condition Reachable of the WANLink")
-        return self.reachable[0]
+        able = [site for site in self.reachable if site.engines]
+        if not able:
+            names = ", ".join(site.name for site in self.reachable)
+            raise UnavailableError(f"no main-decode engine is ready at {names}; see the deployment's status")
+        return able[0]
 
     async def ping_all(self) -> None:
         """Until cancelled."""

@@ -1,18 +1,18 @@
 """Prompts' KV into the MDs' caches."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from time import monotonic, perf_counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from time import monotonic, perf_counter, time
 from typing import Any
 
-from pdd_router.engines.client import Engine
+from pdd_router.engines.client import Engine, Work
 from pdd_router.errors import LeaseTooOldError
-from pdd_router.line.headers import CACHED_HEADER, ENGINE_HEADER, SECONDS_HEADER
 from pdd_router.policy.affinity import chunk_hashes, extends
 from pdd_router.policy.sampling import PREFILL
 
 _HIT_AT_PREFILL = "remote_prefill_cached_tokens"
+_USABLE_UNTIL = "pdd_usable_until"
 
 # P keeps the blocks of a lease for 30 s until MD begins to renew it. A pull must have reached MD well before that:
 # after it P gives the blocks to others, and MD would read theirs.
@@ -23,6 +23,7 @@ _PATIENCE_SECONDS = 10.0
 class Pull:
     """`cached_tokens` is what the engine held before; `seconds` until it held the rest, a wait included."""
 
+    engine: str
     cached_tokens: int
     seconds: float
 
@@ -37,9 +38,9 @@ class Pulls:
     def __init__(self) -> None:
         self._running: dict[asyncio.Future[None], tuple[str, list[int]]] = {}
 
-    async def pull(self, engine: Engine, prompt: Mapping[str, Any], request_id: str) -> Pull:
-        """Returns when the engine holds the prompt's KV."""
-        hashes = chunk_hashes(prompt["token_ids"])
+    async def pull(self, engine: Engine, work: Work, lease: Mapping[str, Any], headers: Mapping[str, str]) -> Pull:
+        """Returns when the engine holds the prompt's KV. Raises LeaseTooOldError, and what the engine raises."""
+        hashes = chunk_hashes(work.token_ids)
         extended = {
             done for done, (name, earlier) in self._running.items() if name == engine.name and extends(hashes, earlier)
         }
@@ -49,34 +50,30 @@ class Pulls:
         try:
             if extended:
                 await asyncio.wait(extended, timeout=_PATIENCE_SECONDS)
-            if monotonic() > prompt["usable_until"]:
-                raise LeaseTooOldError(request_id)
-            cached = await _pull(engine, prompt, request_id)
+            left = lease["usable_until"] - monotonic()
+            if left < 0:
+                raise LeaseTooOldError(headers.get("X-Request-Id", "a request"))
+            cached = await _pull(engine, work, lease["kv_transfer_params"], left, headers)
         finally:
             del self._running[done]
             done.set_result(None)
-        return Pull(cached, perf_counter() - start)
+        return Pull(engine.name, cached, perf_counter() - start)
 
 
-async def _pull(engine: Engine, prompt: Mapping[str, Any], request_id: str) -> int:
+async def _pull(
+    engine: Engine, work: Work, kv_transfer_params: Mapping[str, Any], usable_seconds: float, headers: Mapping[str, str]
+) -> int:
     """One token is generated and thrown away: what matters is that the KV is in the cache after it.
 
     Without P's hit among the parameters the engine reports its own (pdd_engine's plugin local_hits), which is what did
-    not have to cross the line.
+    not have to cross the line. The engine checks the lease's age once more, when its scheduler sees the request
+    (plugin lease_guard): it may hang between here and there.
     """
+    params = {k: v for k, v in kv_transfer_params.items() if k != _HIT_AT_PREFILL}
+    request_id = headers.get("X-Request-Id")
     generated = await engine.generate(
-        request_id=f"{request_id}-pull",
-        token_ids=prompt["token_ids"],
-        sampling_params=PREFILL,
-        kv_transfer_params={k: v for k, v in prompt["kv_transfer_params"].items() if k != _HIT_AT_PREFILL},
-        cache_salt=prompt["cache_salt"],
+        replace(work, sampling_params=PREFILL, reasoning_ended=None, reasoning_parser_kwargs=None),
+        headers=dict(headers) | ({"X-Request-Id": f"{request_id}-pull"} if request_id else {}),
+        kv_transfer_params=params | {_USABLE_UNTIL: time() + usable_seconds},
     )
     return generated.cached_tokens
-
-
-def pulled_headers(engine: str, pulls: Sequence[Pull]) -> dict[str, str]:
-    return {
-        ENGINE_HEADER: engine,
-        CACHED_HEADER: str(sum(pull.cached_tokens for pull in pulls)),
-        SECONDS_HEADER: f"{sum(pull.seconds for pull in pulls):.6f}",
-    }

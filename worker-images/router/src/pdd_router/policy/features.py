@@ -1,78 +1,46 @@
-"""Which requests may be handed from RLD to MD in the middle of their output.
+"""Which answers may change their decoder in the middle: from RLD to MD, or from an engine that died to another.
 
-The handoff gives MD "prompt + eager tokens" as a prompt. That is exact for what is decided from the whole
-sequence (greedy and unseeded sampling, repetition penalty) and for counts that the router can lower
-(max_tokens, min_tokens). Whatever counts or parses *output* on one engine is not, and such a request goes
-P-MD, where MD's own endpoint answers it.
+The one that goes on gets "prompt + tokens so far" as its prompt. That is exact for whatever is decided from the whole
+sequence, and for counts that the router lowers. What an engine counts, parses or draws over its own *output* is not,
+and such an answer stays on the engine that began it: P-MD, no relay.
+
+What makes text of tokens (stop strings, tools, reasoning, usage) is not here: the renderer does it once, over the one
+stream of ids, whoever made them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# Fields that a handoff respects, whatever their value.
-_TRANSPARENT = frozenset(
+EXACT = frozenset(
     {
-        "model", "messages", "prompt", "stream", "stream_options",
-        "max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stop_token_ids",
-        "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
-        "cache_salt", "user", "metadata", "store", "return_token_ids", "skip_special_tokens",
-        "add_generation_prompt", "add_special_tokens", "request_id",
+        "max_tokens", "min_tokens",  # the router lowers them (policy/sampling.py)
+        "temperature", "top_p", "top_k", "min_p",
+        "repetition_penalty",  # over prompt and output alike
+        "logit_bias", "allowed_token_ids", "stop_token_ids", "ignore_eos",
+        "logprobs", "logprob_token_ids", "flat_logprobs",
+        # The renderer's, or without a meaning for tokens.
+        "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output", "detokenize",
+        "skip_reading_prefix_cache",
     }
 )  # fmt: skip
-
-# Fields that change nothing when they have one of these values.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "logprobs": (False,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "priority": (0,),
-    "stop": ([],),
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "response_format": ({"type": "text"},),
-}
+"""Fields of vLLM's SamplingParams that another engine continues exactly. Absent fields are at vLLM's default."""
 
 
-def blocks_handoff(body: Mapping[str, Any]) -> str | None:
-    """The first field of a request body that must stay on one engine, None when a handoff is exact."""
-    for field, value in body.items():
-        if value is None or field in _TRANSPARENT:
+def stays_because(sampling_params: Mapping[str, Any], *, position_seeds: bool) -> str | None:
+    """The first field that keeps an answer on one engine; None when another can go on exactly.
+
+    `position_seeds`: whether the engines draw a seeded sample from (seed, position) alone (a fact of theirs).
+    """
+    for field, value in sampling_params.items():
+        if value is None or field in EXACT:
             continue
-        if any(_same(value, neutral) for neutral in _NEUTRAL.get(field, ())):
+        if field == "seed" and position_seeds:
+            continue
+        if field in ("presence_penalty", "frequency_penalty") and value == 0:
+            continue
+        if field == "bad_words" and not value:
+            continue
+        if field == "n" and value == 1:
             continue
         return field
-    if _has_media(body.get("messages")):
-        return "messages with media"
-    return _loosely_typed(body)
-
-
-def _loosely_typed(body: Mapping[str, Any]) -> str | None:
-    """A field that the router itself reads and that is not of its plain type: vLLM takes `"stream": "yes"` for true."""
-    for field in ("stream", "return_token_ids"):
-        if not isinstance(body.get(field), bool | None):
-            return field
-    options = body.get("stream_options")
-    if options is not None and (not isinstance(options, Mapping) or set(options) - {"include_usage"}):
-        return "stream_options"
-    if options is not None and not isinstance(options.get("include_usage"), bool | None):
-        return "stream_options"
     return None
-
-
-def _same(value: Any, neutral: Any) -> bool:
-    # `logprobs: 0` asks for the sampled token's, `logprobs: false` for none.
-    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
-
-
-def _has_media(messages: Any) -> bool:
-    if not isinstance(messages, list):
-        return False
-    return any(
-        isinstance(part, Mapping) and part.get("type") not in ("text", None)
-        for message in messages
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
-        for part in message["content"]
-    )
