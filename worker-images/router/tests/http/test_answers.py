@@ -76,6 +76,8 @@ async def test_a_stream_comes_as_the_renderer_made_it_with_a_trace_before_its_en
         *chunks, trace = events(await response.read())
     assert [chunk["choices"][0]["token_ids"] for chunk in chunks] == [[token] for token in alone()]
     assert trace["object"] == "pdd.trace"
+    by = [chunk["pdd"]["by"] for chunk in chunks]
+    assert by == ["RLD"] * trace["pdd"]["eager_tokens"] + ["MD"] * (COUNT - trace["pdd"]["eager_tokens"])
     assert 0 < trace["pdd"]["eager_tokens"] < COUNT
     assert trace["pdd"]["output_tokens"] == COUNT
 

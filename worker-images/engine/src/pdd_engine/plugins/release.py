@@ -99,7 +99,7 @@ def _release_in_core(core: Any, ids: list[str]) -> int:
     agreed = sorted(set.intersection(*map(set, releasable))) if releasable else []
     if agreed:
         core.model_executor.collective_rpc(_release, args=(agreed,))
-        logger.info("released %d of %d leases", len(agreed), len(ids))
+        logger.debug("released %d of %d leases", len(agreed), len(ids))
     return len(agreed)
 
 

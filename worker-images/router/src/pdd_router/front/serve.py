@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import ClientResponse, web
 
+from pdd_router import sse
 from pdd_router.engines.client import failures_named
 from pdd_router.engines.renderers import Renderers
 from pdd_router.front.ask import Ask
@@ -21,7 +22,7 @@ from pdd_router.front.record import Record
 from pdd_router.front.session import Session
 from pdd_router.origin import REQUEST_ID
 
-_DONE = b"data: [DONE]"
+_DONE = b"[DONE]"
 
 
 class Server:
@@ -70,19 +71,21 @@ async def _pass_on(
 
 
 async def _traced(chunks: AsyncIterator[bytes], record: Record) -> AsyncIterator[bytes]:
-    """The same, with the request's trace before the end of the stream."""
-    kept = b""
+    """The same, with who made each token where the client asked for ids, and the request's trace before the end."""
+    kept, tokens = b"", 0
     async for chunk in chunks:
-        kept += chunk
-        whole, kept = kept[: kept.rfind(b"\n\n") + 2], kept[kept.rfind(b"\n\n") + 2 :]
-        if whole.rstrip().endswith(_DONE):
-            trace = {"object": "pdd.trace", "choices": [], **_trace(record)}
-            at = whole.rfind(_DONE)
-            whole = whole[:at] + b"data: " + orjson.dumps(trace) + b"\n\n" + whole[at:]
-        if whole:
-            yield whole
-    if kept:
-        yield kept
+        *events, kept = (kept + chunk).split(b"\n\n")
+        for event in events:
+            payload = event.removeprefix(b"data: ")
+            if payload == _DONE:
+                yield sse.event(orjson.dumps({"object": "pdd.trace", "choices": [], **_trace(record)}))
+            elif b'"token_ids":[' in payload:
+                body = orjson.loads(payload)
+                tokens += sum(len(choice.get("token_ids") or ()) for choice in body.get("choices", ()))
+                # Those of RLD are counted before they are passed on, and no more come once MD speaks.
+                body["pdd"] = {"by": "RLD" if tokens <= record.eager_tokens else "MD"}
+                event = b"data: " + orjson.dumps(body)  # noqa: PLW2901
+            yield event + b"\n\n"
 
 
 def _with_trace(whole: bytes, record: Record) -> bytes:
