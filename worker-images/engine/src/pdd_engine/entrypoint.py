@@ -111,7 +111,7 @@ def _common_arguments(settings: "_Settings", on_cpu: bool) -> list[str]:
     if dtype := settings.get("PDD_DTYPE") or ("float32" if on_cpu else ""):
         arguments += ["--dtype", dtype]
     # Probes and scrapes every few seconds are not worth a line each.
-    return [*arguments, "--disable-access-log-for-endpoints", "/health,/metrics"]
+    return [*arguments, "--disable-access-log-for-endpoints", "/health,/metrics,/pdd/v1/alive,/pdd/v1/facts"]
 
 
 def _engine_arguments(settings: "_Settings", role: Role, on_cpu: bool) -> list[str]:

@@ -62,12 +62,15 @@ class Renderer:
 
     async def keep_open(self) -> None:
         """Until cancelled."""
+        last = ""
         while True:
             try:
                 async with failures_named(self.name):
                     await self._serve()
             except ApiError as error:
-                _LOG.warning("renderer's channel is closed", renderer=self.name, error=error.message)
+                if error.message != last:
+                    _LOG.warning("renderer's channel is closed", renderer=self.name, error=error.message)
+                last = error.message
             await asyncio.sleep(_RETRY_SECONDS)
 
     @asynccontextmanager
