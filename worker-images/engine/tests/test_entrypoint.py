@@ -37,7 +37,7 @@ def test_an_engine_gets_what_the_operator_decided() -> None:
     plan = launch(POD, [])
     assert plan.arguments == [
         "serve", "/models/tiny", "--served-model-name", "assistant", "--host", EVERY_ADDRESS, "--port", "8000",
-        "--max-model-len", "4096", "--dtype", "bfloat16", "--disable-access-log-for-endpoints", "/health,/metrics",
+        "--max-model-len", "4096", "--dtype", "bfloat16", "--disable-access-log-for-endpoints", "/health,/metrics,/pdd/v1/alive,/pdd/v1/facts",
         "--enable-scale-out", "--enable-prompt-tokens-details", "--prefix-caching-hash-algo", "sha256_cbor",
         "--shutdown-timeout", "60", "--tensor-parallel-size", "2", "--kv-transfer-config",
         '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"num_threads": 0}}',
