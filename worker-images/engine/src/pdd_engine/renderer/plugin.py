@@ -1,5 +1,7 @@
 """How vLLM's renderer becomes an API server: an endpoint plugin that adds its routes and what they need."""
 
+import asyncio
+import logging
 import os
 from argparse import Namespace
 from typing import Any
@@ -7,7 +9,10 @@ from typing import Any
 from fastapi import FastAPI, Request, WebSocket
 from starlette.datastructures import State
 
+from pdd_engine.plugins.fingerprint import FingerprintError, tokenizer_fingerprint
 from pdd_engine.renderer.session import PATHS, SessionMiddleware
+
+logger = logging.getLogger("vllm.pdd.renderer")
 
 
 class RendererPlugin:
@@ -34,7 +39,7 @@ class RendererPlugin:
         from pdd_engine.renderer.serving import init_state  # noqa: PLC0415
 
         await init_state(state, args)
-        state.pdd_facts = facts(state.vllm_config.model_config, args)
+        state.pdd_facts = await asyncio.to_thread(facts, state.vllm_config.model_config, args)
 
 
 def facts(model: Any, args: Namespace) -> dict[str, object]:
@@ -47,7 +52,17 @@ def facts(model: Any, args: Namespace) -> dict[str, object]:
         "served_model_name": args.served_model_name[0] if args.served_model_name else model.model,
         "vllm_version": vllm.__version__,
         "max_model_len": model.max_model_len,
+        "tokenizer_fingerprint": _tokenizer_fingerprint(model, args),
     }
+
+
+def _tokenizer_fingerprint(model: Any, args: Namespace) -> str:
+    """Empty where it is not to be found out: a renderer serves without, but equals no engine that knows its own."""
+    try:
+        return tokenizer_fingerprint(model.tokenizer, model.tokenizer_revision, args.download_dir)
+    except FingerprintError as error:
+        logger.warning("no fingerprint: %s", error)
+        return ""
 
 
 async def _facts(request: Request) -> dict[str, object]:

@@ -122,7 +122,9 @@ def sampling_params(params: SamplingParams) -> dict[str, Any]:
     for name in ("structured_outputs", "repetition_detection"):
         if nested := fields.get(name):
             fields[name] = {
-                key: value for key, value in nested.items() if value not in (None, False) and not key.startswith("_")
+                key: value
+                for key, value in nested.items()
+                if value is not None and value is not False and not key.startswith("_")
             }
     if params.logprobs and params.logprobs > 0:
         # Cut to as many entries with the sampled token among them: one more, and the last one is there too.
