@@ -26,7 +26,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.output_processor import OutputProcessor
 from vllm.v1.metrics.stats import PrefillStats
 
-from pdd_engine.plugins import alive, facts, idle, local_hits, release, version
+from pdd_engine.plugins import alive, facts, idle, lease_guard, local_hits, reconnect, release, version
 
 MODEL = os.environ.get("PDD_TEST_MODEL", "/models/tiny")
 
@@ -45,10 +45,10 @@ class TestRegistration:
     def test_vllm_finds_every_plugin(self) -> None:
         general = {point.name for point in importlib.metadata.entry_points(group="vllm.general_plugins")}
         endpoints = {point.name for point in importlib.metadata.entry_points(group="vllm.endpoint_plugins")}
-        assert {"pdd_idle", "pdd_local_hits", "pdd_release"} <= general
+        assert {"pdd_idle", "pdd_local_hits", "pdd_release", "pdd_lease_guard", "pdd_reconnect"} <= general
         assert {"pdd_facts", "pdd_alive", "pdd_release", "pdd_renderer"} <= endpoints
 
-    @pytest.mark.parametrize("plugin", [idle, local_hits, release])
+    @pytest.mark.parametrize("plugin", [idle, local_hits, release, lease_guard, reconnect])
     def test_another_vllm_is_left_alone(
         self, plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

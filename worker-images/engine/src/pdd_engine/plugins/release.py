@@ -2,7 +2,9 @@
 
 A lease keeps blocks of the prefill engine for 30 s (`kv_lease_duration`), read or not. The front router takes leases
 that it then has no use for: the client went away, another engine failed. It names them here by the engine's own request
-ids (`kv_transfer_params.remote_request_id`), and the blocks are free after the engine's next step.
+ids (`kv_transfer_params.remote_request_id`), and the blocks are free after the engine's next step. A router that left
+before the answer came names the id that it asked with (`generate-tokens-<X-Request-Id>`): if the request is computed to
+its end all the same, it ends as no lease.
 
 Only the router knows that nobody reads, and the engine checks what it can: a lease for which a reader has sent a
 heartbeat, or that one of several readers has finished, is not released and not counted. What has arrived from readers
@@ -10,10 +12,12 @@ is taken in first, so a lease that was read to its end just now is unknown here,
 release is no expiry in vLLM's metrics. A reader that comes after it counts as one that came after the expiry.
 """
 
+import functools
 import json
 import logging
+import re
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -26,6 +30,8 @@ from pdd_engine.plugins.version import is_our_vllm
 
 MOST_IDS = 1024
 LONGEST_ID = 512
+OWN_PART = re.compile(r"-[0-9a-f]{8}$")
+"""What vLLM adds to the id that a request was sent with."""
 UTILITY = "pdd_release_leases"
 """Name of the method that an engine core gets."""
 
@@ -151,10 +157,8 @@ class Leases:
         self.released |= self._new_notifications(connector)
         return [
             each
-            for each in ids
-            if each in connector._reqs_to_process
-            and each not in self.renewed
-            and each not in connector.consumer_notification_counts_by_req
+            for each in known(ids, connector._reqs_to_process)
+            if each not in self.renewed and each not in connector.consumer_notification_counts_by_req
         ]
 
     def release(self, connector: Any, ids: Iterable[str]) -> None:
@@ -175,6 +179,12 @@ class Leases:
         return released
 
 
+def known(ids: Iterable[str], requests: Collection[str]) -> set[str]:
+    """Those of the engine's requests that are meant. Who got no answer knows only the id that it asked with."""
+    by_asked = {OWN_PART.sub("", each): each for each in requests}
+    return {each if each in requests else by_asked[each] for each in ids if each in requests or each in by_asked}
+
+
 def _patch_worker() -> None:
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker  # noqa: PLC0415
 
@@ -188,6 +198,7 @@ def _patch_worker() -> None:
         connector.pdd_leases = Leases(new_notifications)
         init(connector, *args, **kwargs)
 
+    @functools.wraps(new_notifications)
     def new_notifications_and_released(connector: Any) -> set[str]:
         done: set[str] = new_notifications(connector)
         return done | _leases(connector).end(connector)
