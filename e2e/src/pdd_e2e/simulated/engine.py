@@ -83,6 +83,7 @@ class SimulatedEngine:
                 web.post("/inference/v1/generate", self._generate),
                 web.get("/pdd/v1/alive", self._alive),
                 web.post("/pdd/v1/release", self._release),
+                web.post("/pdd/v1/forget", self._forget),
             ]
         )
         return app
@@ -102,18 +103,24 @@ class SimulatedEngine:
         self.released += asked
         return web.json_response({"released": len(asked)})
 
+    async def _forget(self, http: web.Request) -> web.Response:
+        asked = orjson.loads(await http.read())["request_ids"]
+        seen = {(request["kv_transfer_params"] or {}).get("remote_request_id") for request in self.requests}
+        return web.json_response({"unseen": [each for each in asked if each not in seen]})
+
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         body = orjson.loads(await http.read())
         self.requests.append(body)
+        number = len(self.requests)
         self.headers.append(http.headers.copy())
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
-            return await self._answer(http, body)
+            return await self._answer(http, body, number)
         finally:
             self.running -= 1
 
-    async def _answer(self, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    async def _answer(self, http: web.Request, body: dict[str, Any], number: int) -> web.StreamResponse:
         prompt, params = body["token_ids"], body["sampling_params"]
         kv = body["kv_transfer_params"] or {}
         given_back: dict[str, Any] | None = None
@@ -121,7 +128,7 @@ class SimulatedEngine:
             await asyncio.Event().wait()
         if kv.get("do_remote_decode"):
             await asyncio.sleep(self.prefill_seconds)
-            lease = f"lease-{len(self.requests)}"
+            lease = f"lease-{number}"
             given_back = {"do_remote_prefill": True, "remote_request_id": lease, "remote_num_tokens": len(prompt)}
         if kv.get("do_remote_prefill"):
             await asyncio.sleep(self.pull_seconds)

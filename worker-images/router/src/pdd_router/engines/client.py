@@ -192,6 +192,13 @@ class Engine:
         async with self._call("/pdd/v1/release", {}, body, timeouts.CONTROL) as response:
             await response.read()
 
+    async def forget(self, request_ids: Sequence[str]) -> list[str]:
+        """Leases that it is not to read. Returns those that it has not begun to. Raises ApiError."""
+        body = {"request_ids": list(request_ids)}
+        async with self._call("/pdd/v1/forget", {}, body, timeouts.CONTROL) as response:
+            unseen: list[str] = orjson.loads(await response.read())["unseen"]
+        return unseen
+
     @asynccontextmanager
     async def _call(
         self, path: str, headers: Mapping[str, str], body: Mapping[str, Any], limits: ClientTimeout

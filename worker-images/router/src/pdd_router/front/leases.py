@@ -1,12 +1,12 @@
 """KV leases at prefill engines: taken, handed to one reader each, or given back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -43,25 +43,35 @@ class Prefilled:
     cached_tokens: int
     prompt_logprobs: list[Any] | None
     at: float
-    _handed_over: bool = False
+    _reader: "Reader | None" = None
+    _read: bool = False
 
     @property
     def reads(self) -> list[Any]:
         """The form of the KV cache (policy/compatibility.py), which its reader must have too."""
         return form(self.engine.facts.model_dump())
 
-    def hand_over(self) -> Lease:
+    def hand_over(self, reader: "Reader") -> Lease:
         """To the one reader, just before it is asked: from here on the blocks are the reader's to free."""
-        self._handed_over = True
+        self._reader = reader
         return Lease(self.kv_transfer_params, self.at)
 
-    def not_taken(self) -> None:
-        """The reader refused: it was not begun."""
-        self._handed_over = False
+    def read(self) -> None:
+        """The reader has what it needs, and P knows."""
+        self._read = True
 
     @property
-    def unread(self) -> bool:
-        return not self._handed_over
+    def request_id(self) -> str:
+        """P's own id of the lease."""
+        return str(self.kv_transfer_params.get("remote_request_id", ""))
+
+
+class Reader(Protocol):
+    """Who is asked to read a lease: an engine or a site."""
+
+    async def forget(self, request_ids: Sequence[str]) -> list[str]:
+        """Those of the leases that no engine of it has begun to read, and none will."""
+        ...
 
 
 class Leases:
@@ -109,20 +119,26 @@ class Leases:
         try:
             yield prefilled
         finally:
-            if prefilled.unread:
-                self._give_back(engine, prefilled.kv_transfer_params.get("remote_request_id", ""))
+            if prefilled._read:
+                metrics.LEASES.labels("read").inc()
             else:
-                metrics.LEASES.labels("handed over").inc()
+                self._give_back(engine, prefilled.request_id, prefilled._reader)
 
-    def _give_back(self, engine: Engine, request_id: str) -> None:
-        metrics.LEASES.labels("given back").inc()
-        task = asyncio.create_task(_release(engine, request_id), name=f"release {request_id}")
+    def _give_back(self, engine: Engine, request_id: str, reader: Reader | None = None) -> None:
+        task = asyncio.create_task(_release(engine, request_id, reader), name=f"release {request_id}")
         self._returns.add(task)
         task.add_done_callback(self._returns.discard)
 
 
-async def _release(engine: Engine, request_id: str) -> None:
+async def _release(engine: Engine, request_id: str, reader: Reader | None) -> None:
+    """First its reader says that it will not read: P cannot keep it from reading blocks that are somebody else's. One
+    that has begun to read ends the lease itself when it is aborted."""
     try:
+        if reader is not None and request_id not in await reader.forget([request_id]):
+            metrics.LEASES.labels("left to its reader").inc()
+            return
         await engine.release([request_id])
+        metrics.LEASES.labels("given back").inc()
     except ApiError as error:
+        metrics.LEASES.labels("left to expire").inc()
         _LOG.warning("lease not given back, it ends by itself", engine=engine.name, error=error.message)

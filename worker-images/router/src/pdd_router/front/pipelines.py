@@ -20,7 +20,7 @@ from typing import Literal
 from pdd_router import metrics, timeouts
 from pdd_router.engines.client import Delta, Work
 from pdd_router.engines.pool import EnginePool
-from pdd_router.errors import ApiError, LeaseTooOldError, OverloadedError, UnavailableError, UpstreamError
+from pdd_router.errors import ApiError, LeaseTooOldError, UnavailableError, UpstreamError
 from pdd_router.front.ask import Ask
 from pdd_router.front.leases import Leases, Prefilled
 from pdd_router.front.record import Record
@@ -191,24 +191,21 @@ class Pipelines:
         decode = replace(work, sampling_params=for_decode(work.sampling_params))
         for lease in (prefilled, None):
             async with self._leases.again(prefilled, work, run.ask.headers, given=lease) as leased:
-                answer = site.pull_and_generate(decode, leased.hand_over(), reads=reads, headers=run.ask.headers)
+                answer = site.pull_and_generate(decode, leased.hand_over(site), reads=reads, headers=run.ask.headers)
                 try:
                     async with aclosing(answer):
                         async for event in answer:
                             if isinstance(event, Pulled):
+                                leased.read()
                                 _note_transfer(event, prefilled, work, record)
                             else:
                                 record.from_main(len(event.token_ids))
                                 yield Token(event, "MD", prefilled)
                     return
                 except LeaseTooOldError:
-                    leased.not_taken()
                     if lease is None:
                         raise
                     record.trouble.append("lease too old for a pull, leased anew")
-                except OverloadedError:
-                    leased.not_taken()
-                    raise
 
     async def _relayed(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> AsyncGenerator[Token, None]:
         """RLD's failure only ends the eager tokens. A failed transfer leaves RLD to answer to the end. Both failing
@@ -220,7 +217,7 @@ class Pipelines:
         relay_stream = relay.stream(
             replace(work, sampling_params=for_decode(work.sampling_params)),
             headers=run.ask.headers,
-            kv_transfer_params=prefilled.hand_over().kv_transfer_params,
+            kv_transfer_params=prefilled.hand_over(relay).kv_transfer_params,
         )
         async with (
             aclosing(relay_stream),
@@ -228,6 +225,7 @@ class Pipelines:
             aclosing(_until(relay_stream, transfer, record, cut_at=run.ask.cut_at)) as until,
         ):
             async for delta in until:
+                prefilled.read()
                 eager.extend(delta.token_ids)
                 record.eager_tokens += len(delta.token_ids)
                 yield Token(delta, "RLD", prefilled)
@@ -260,10 +258,11 @@ class Pipelines:
         stream = relay.stream(
             replace(work, sampling_params=for_decode(work.sampling_params)),
             headers=run.ask.headers,
-            kv_transfer_params=prefilled.hand_over().kv_transfer_params,
+            kv_transfer_params=prefilled.hand_over(relay).kv_transfer_params,
         )
         async with aclosing(stream):
             async for delta in stream:
+                prefilled.read()
                 run.record.eager_tokens += len(delta.token_ids)
                 yield Token(delta, "RLD", prefilled)
 
@@ -304,16 +303,16 @@ class Pipelines:
         for last_try in (False, True):
             async with self._leases.again(prefilled, work, run.ask.headers) as leased:
                 run.record.pull_began = run.record.now()
+                lease = leased.hand_over(site)
                 try:
-                    return await site.pull(work, leased.hand_over(), reads=prefilled.reads, headers=run.ask.headers)
+                    pulled = await site.pull(work, lease, reads=prefilled.reads, headers=run.ask.headers)
                 except LeaseTooOldError:
-                    leased.not_taken()
                     if last_try:
                         raise
                     run.record.trouble.append("lease too old for a pull, leased anew")
-                except OverloadedError:
-                    leased.not_taken()
-                    raise
+                else:
+                    leased.read()
+                    return pulled
         raise AssertionError("unreachable: the last try returns or raises")
 
 

@@ -15,6 +15,7 @@ from aiohttp import ClientResponse, web
 from pdd_router import sse
 from pdd_router.engines.client import failures_named
 from pdd_router.engines.renderers import Renderers
+from pdd_router.errors import ApiError
 from pdd_router.front.ask import Ask
 from pdd_router.front.outbound import Outbound
 from pdd_router.front.pipelines import Pipelines
@@ -61,6 +62,8 @@ async def _pass_on(
         if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
             async with failures_named(who):
                 whole = await answer.read()
+            if answer.status >= 400:
+                whole = _in_api_format(answer.status, whole)
             return out.whole(_with_trace(whole, record) if with_trace else whole, answer.status)
         record.stream = True
         async with failures_named(who):
@@ -68,6 +71,18 @@ async def _pass_on(
             async for chunk in _traced(chunks, record) if with_trace else chunks:
                 await out.write(chunk)
         return await out.close()
+
+
+def _in_api_format(status: int, body: bytes) -> bytes:
+    """vLLM's refusal as it is; what its web framework refuses before vLLM sees it gets the same format."""
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        said = body.decode(errors="replace")
+    if isinstance(said, dict) and "error" in said:
+        return body
+    detail = said.get("detail", said) if isinstance(said, dict) else said
+    return orjson.dumps(ApiError(status, str(detail)[:300]).body())
 
 
 async def _traced(chunks: AsyncIterator[bytes], record: Record) -> AsyncIterator[bytes]:

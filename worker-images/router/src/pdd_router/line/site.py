@@ -97,6 +97,13 @@ class Site:
                 event = orjson.loads(payload)
                 yield _pulled(event["pulled"]) if "pulled" in event else self._delta(event)
 
+    async def forget(self, request_ids: Sequence[str]) -> list[str]:
+        """Leases that no engine of it is to read. Returns those that none has begun to. Raises ApiError."""
+        body = {"request_ids": list(request_ids)}
+        async with self._call("POST", "/pdd/v1/forget", {}, body, timeouts.CONTROL) as response:
+            unseen: list[str] = orjson.loads(await response.read())["unseen"]
+        return unseen
+
     def _delta(self, event: dict[str, Any]) -> Delta:
         if "error" in event:
             raise UpstreamError(self.name, event["error"]["message"])

@@ -1,5 +1,6 @@
 """The main router's HTTP surface. Every call is stateless; a caller that leaves aborts what it started."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
@@ -51,6 +52,7 @@ class Main:
                 web.get("/pdd/v1/ping", self._ping),
                 web.post("/pdd/v1/pull", self._pull),
                 web.post("/pdd/v1/generate", self._generate),
+                web.post("/pdd/v1/forget", self._forget),
                 web.get("/readyz", self._readyz),
                 *probes.routes(),
             ]
@@ -86,6 +88,15 @@ class Main:
             pulled = None if lease is None else await self._pulls.pull(engine, work, lease, headers)
             return await _stream(http, engine, work, headers, pulled)
 
+    async def _forget(self, http: web.Request) -> web.Response:
+        """Leases whose client left. Only what every engine has not seen is unread: which one was asked is forgotten."""
+        request_ids = (await _json(http)).get("request_ids")
+        if not isinstance(request_ids, list):
+            raise ApiError(400, "`request_ids` must be a list", param="request_ids")
+        answers = await asyncio.gather(*(engine.forget(request_ids) for engine in self._engines.known))
+        unseen = set(request_ids).intersection(*answers) if answers else set()
+        return web.json_response({"unseen": sorted(unseen)})
+
     async def _readyz(self, http: web.Request) -> web.Response:
         del http
         return probes.readiness([] if self._engines.usable else ["a main-decode engine"])
@@ -115,13 +126,20 @@ async def _stream(
     return response
 
 
-async def _asked(http: web.Request) -> dict[str, Any]:
-    """Raises ApiError 400 for what a front router would not send."""
+async def _json(http: web.Request) -> dict[str, Any]:
     try:
-        asked = orjson.loads(await http.read())
+        body = orjson.loads(await http.read())
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}") from None
-    if not isinstance(asked, dict) or not isinstance(asked.get("work"), dict):
+    if not isinstance(body, dict):
+        raise ApiError(400, f"the body must be a JSON object, not {type(body).__name__}")
+    return body
+
+
+async def _asked(http: web.Request) -> dict[str, Any]:
+    """Raises ApiError 400 for what a front router would not send."""
+    asked = await _json(http)
+    if not isinstance(asked.get("work"), dict):
         raise ApiError(400, "the body must be an object with `work`; is the front router of another version?")
     if not ("engine" in asked or {"lease", "reads"} <= asked.keys()):
         raise ApiError(400, "the body must have `engine`, or `lease` and `reads`")
