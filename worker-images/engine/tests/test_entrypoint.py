@@ -8,7 +8,8 @@ import pytest
 from pdd_engine.entrypoint import Launch, SettingError, launch
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104
-ENDPOINTS = "pdd_facts,pdd_alive,pdd_release,pdd_renderer"
+QUIET = "/health,/metrics,/pdd/v1/alive,/pdd/v1/facts"
+ENDPOINTS = "pdd_facts,pdd_alive,pdd_release,pdd_forget,pdd_renderer"
 POD = {
     "PDD_ROLE": "prefill",
     "PDD_MODEL": "/models/tiny",
@@ -37,7 +38,7 @@ def test_an_engine_gets_what_the_operator_decided() -> None:
     plan = launch(POD, [])
     assert plan.arguments == [
         "serve", "/models/tiny", "--served-model-name", "assistant", "--host", EVERY_ADDRESS, "--port", "8000",
-        "--max-model-len", "4096", "--dtype", "bfloat16", "--disable-access-log-for-endpoints", "/health,/metrics,/pdd/v1/alive,/pdd/v1/facts",
+        "--max-model-len", "4096", "--dtype", "bfloat16", "--disable-access-log-for-endpoints", QUIET,
         "--enable-scale-out", "--enable-prompt-tokens-details", "--prefix-caching-hash-algo", "sha256_cbor",
         "--shutdown-timeout", "60", "--tensor-parallel-size", "2", "--kv-transfer-config",
         '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"num_threads": 0}}',

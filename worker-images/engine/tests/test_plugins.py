@@ -45,8 +45,9 @@ class TestRegistration:
     def test_vllm_finds_every_plugin(self) -> None:
         general = {point.name for point in importlib.metadata.entry_points(group="vllm.general_plugins")}
         endpoints = {point.name for point in importlib.metadata.entry_points(group="vllm.endpoint_plugins")}
-        assert {"pdd_idle", "pdd_local_hits", "pdd_release", "pdd_lease_guard", "pdd_reconnect"} <= general
-        assert {"pdd_facts", "pdd_alive", "pdd_release", "pdd_renderer"} <= endpoints
+        assert {"pdd_idle", "pdd_local_hits", "pdd_release", "pdd_forget"} <= general
+        assert {"pdd_lease_guard", "pdd_reconnect"} <= general
+        assert {"pdd_facts", "pdd_alive", "pdd_release", "pdd_forget", "pdd_renderer"} <= endpoints
 
     @pytest.mark.parametrize("plugin", [idle, local_hits, release, lease_guard, reconnect])
     def test_another_vllm_is_left_alone(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-ENDPOINT_PLUGINS = ("pdd_facts", "pdd_alive", "pdd_release", "pdd_renderer")
+ENDPOINT_PLUGINS = ("pdd_facts", "pdd_alive", "pdd_release", "pdd_forget", "pdd_renderer")
 PLUGIN_GROUPS_LOADED_BY_DEFAULT = (
     "vllm.general_plugins",
     "vllm.platform_plugins",
