@@ -39,9 +39,11 @@ def ask(
     leave_after_seconds: float | None = None,
     leave_after_tokens: int | None = None,
     patience: float = 120,
+    into: Outcome | None = None,
     **more: Any,
 ) -> Outcome:
-    """A greedy completion with a cache of its own. Leaving closes the connection, as a browser does.
+    """A greedy completion with a cache of its own. Leaving closes the connection, as a browser does. `into` is filled as
+    the answer comes, for who watches from another thread.
 
     Raises TimeoutError when nothing came for `patience` seconds: a request must never hang.
     """
@@ -55,7 +57,7 @@ def ask(
         "cache_salt": uuid4().hex,
         **more,
     }
-    outcome, began = Outcome(), monotonic()
+    outcome, began = into or Outcome(), monotonic()
     read = patience if leave_after_seconds is None else leave_after_seconds
     try:
         with (
