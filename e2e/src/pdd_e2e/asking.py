@@ -42,8 +42,8 @@ def ask(
     into: Outcome | None = None,
     **more: Any,
 ) -> Outcome:
-    """A greedy completion with a cache of its own. Leaving closes the connection, as a browser does. `into` is filled as
-    the answer comes, for who watches from another thread.
+    """A greedy completion with a cache of its own. Leaving closes the connection, as a browser does. `into` is filled
+    as the answer comes, for who watches from another thread.
 
     Raises TimeoutError when nothing came for `patience` seconds: a request must never hang.
     """
