@@ -135,6 +135,8 @@ class TestWhatIsRefused:
             (COMPLETE, {"prompt_embeds": "AAAA", "prompt": None}, "prompt_embeds"),
             (CHAT, {"logprobs": True, "logprob_token_ids": [5]}, "logprob_token_ids"),
             (CHAT, part(type="image_url", image_url={"url": "http://host.invalid/picture"}), "messages"),
+            (CHAT, part(image_url="http://host.invalid/picture"), "messages"),
+            (CHAT, part(type="text", text="Hi", uuid="1", image_url="http://host.invalid/picture"), "messages"),
             (CHAT, part(type="prompt_embeds", data="AAAA"), "messages"),
         ],
     )  # fmt: skip
@@ -154,6 +156,9 @@ class TestWhatIsRefused:
         error = error_of(renderer.complete(play, prompt=[5] * 20, prompt_logprobs=5))
         assert error["message"].startswith("prompt_logprobs of a prompt of 20 tokens can be at most 4 here.")
         assert error["param"] == "prompt_logprobs"
+        echo = {"echo": True, "logprobs": True, "top_logprobs": 5}
+        error_of(renderer.chat(play, **echo))
+        assert renderer.chat(play, **echo | {"prompt_logprobs": 1}).status == 200
 
     @pytest.mark.parametrize(
         ("path", "body", "status", "says"),

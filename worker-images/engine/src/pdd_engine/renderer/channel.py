@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from pdd_engine.renderer.core import Channel, RouterCore
 from pdd_engine.renderer.wire import MessageError
@@ -34,14 +34,15 @@ async def serve(socket: WebSocket) -> None:
 async def _read(socket: WebSocket, channel: Channel, core: RouterCore) -> None:
     try:
         while channel.is_open:
-            core.receive(channel, await socket.receive_text())
-    except WebSocketDisconnect:
-        return
-    except (MessageError, KeyError) as error:
-        # KeyError: a binary frame, which has no text.
-        reason = str(error) if isinstance(error, MessageError) else "expected a text frame"
-        logger.error("Channel %s closes: %s", channel.name, reason)
-        await socket.close(INVALID, _short(reason))
+            frame = await socket.receive()
+            if frame["type"] == "websocket.disconnect":
+                return
+            if frame.get("text") is None:
+                raise MessageError("expected a text frame")
+            core.receive(channel, frame["text"])
+    except MessageError as error:
+        logger.error("Channel %s closes: %s", channel.name, error)
+        await socket.close(INVALID, _short(str(error)))
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:

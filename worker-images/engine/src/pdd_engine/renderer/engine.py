@@ -52,7 +52,10 @@ class OneByOne(RequestOutputCollector):  # type: ignore[misc]
 
 
 class _InputProcessor(InputProcessor):  # type: ignore[misc]
-    """Whether a request is watermarked is for the engines to say: only they know their configuration."""
+    """Leaves to the engines what only they know: whether a request is watermarked."""
+
+    supports_mm_inputs = property(lambda _self: False, lambda _self, _found: None)
+    """Refused in serving.py. vLLM would make up pictures to see what an encoder's cache must hold."""
 
     def resolve_watermarking(self, params: Any) -> bool:
         return False

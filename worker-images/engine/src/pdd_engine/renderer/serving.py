@@ -14,19 +14,19 @@ from vllm.entrypoints.openai.models.protocol import BaseModelPath
 from vllm.entrypoints.openai.models.serving import OpenAIServingModels
 from vllm.entrypoints.serve.utils.fingerprint import set_default_fingerprint_mode
 from vllm.exceptions import VLLMValidationError
-from vllm.renderers.chat_utils import load_chat_template
+from vllm.renderers.chat_utils import has_non_text_content, load_chat_template
 
+from pdd_engine.plugins.version import is_our_vllm
 from pdd_engine.renderer.core import RouterCore
 from pdd_engine.renderer.engine import RouterEngine
 
 REFUSED = {
-    "kv_transfer_params": "KV transfers are made by PDD itself",
-    "ec_transfer_params": "KV transfers are made by PDD itself",
-    "use_beam_search": "beam search is one request for every token and beam",
-    "prompt_embeds": "a prompt is token ids here",
+    "kv_transfer_params": "transfers are made by PDD itself",
+    "ec_transfer_params": "transfers are made by PDD itself",
+    "use_beam_search": "it would be a request for every token and beam",
+    "prompt_embeds": "prompts are text here",
     "logprob_token_ids": "the engines give the likeliest tokens only",
 }
-TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 MOST_PROMPT_SCORES = 150_000
 """Entries of prompt_logprobs, over a whole prompt: a message of a channel has 16 MiB."""
 
@@ -34,14 +34,11 @@ MOST_PROMPT_SCORES = 150_000
 class Chat(OpenAIServingChat):  # type: ignore[misc]
     async def render_chat_request(self, request: Any) -> Any:
         refuse(request)
-        for message in request.messages:
-            content = message.get("content")
-            for part in content if isinstance(content, list) else ():
-                if isinstance(part, dict) and part.get("type", "text") not in TEXT_PARTS:
-                    raise _refusal("messages", f"a part of type {part['type']!r}", "prompts are text here")
+        if has_non_text_content(request.messages):  # before it is fetched
+            raise _refusal("messages", "pictures, sounds and embeddings", "prompts are text here")
         result = await super().render_chat_request(request)
         if isinstance(result, tuple):
-            refuse_inputs(request, result[1], request.prompt_logprobs)
+            refuse_inputs(result[1], _prompt_logprobs(request, request.top_logprobs))
         return result
 
 
@@ -50,11 +47,14 @@ class Completion(OpenAIServingCompletion):  # type: ignore[misc]
         refuse(request)
         result = await super().render_completion_request(request)
         if isinstance(result, list):
-            scores = request.prompt_logprobs
-            if scores is None and request.echo:
-                scores = request.logprobs
-            refuse_inputs(request, result, scores)
+            refuse_inputs(result, _prompt_logprobs(request, request.logprobs))
         return result
+
+
+def _prompt_logprobs(request: Any, echoed: int | None) -> int | None:
+    """As both requests of vLLM's do when they become sampling parameters."""
+    asked: int | None = request.prompt_logprobs
+    return echoed if asked is None and request.echo else asked
 
 
 def refuse(request: Any) -> None:
@@ -65,10 +65,10 @@ def refuse(request: Any) -> None:
             raise _refusal(name, name, reason)
 
 
-def refuse_inputs(request: Any, inputs: Iterable[Any], prompt_logprobs: int | None) -> None:
+def refuse_inputs(inputs: Iterable[Any], prompt_logprobs: int | None) -> None:
     for prompt in inputs:
         if prompt["type"] != "token":
-            raise _refusal("messages", f"a prompt of type {prompt['type']!r}", "prompts are text here")
+            raise _refusal("messages", "a prompt with embeddings", "prompts are text here")
         if prompt_logprobs is not None:
             length = len(prompt["prompt_token_ids"])
             most = MOST_PROMPT_SCORES // max(length, 1) - 1
@@ -80,11 +80,12 @@ def refuse_inputs(request: Any, inputs: Iterable[Any], prompt_logprobs: int | No
 
 
 def _refusal(parameter: str, what: str, reason: str) -> VLLMValidationError:
-    return VLLMValidationError(f"This deployment does not take {what}: leave it out ({reason}).", parameter=parameter)
+    return VLLMValidationError(f"This deployment does not take {what}: leave it out, {reason}.", parameter=parameter)
 
 
 async def init_state(state: State, args: Namespace) -> None:
     """What vLLM's `init_app_state` and `init_generate_state` do for these two, beside what its renderer did already."""
+    is_our_vllm("the renderer is not tried with it")
     config = state.vllm_config
     _complete_config(config, args)
     names = args.served_model_name or [args.model]
