@@ -17,7 +17,7 @@ export PDD_E2E_SITE_B ?= $(PDD_STATE)/site-b.kubeconfig
 # How the suite asks the line for its byte counters; empty where it cannot be asked.
 export PDD_E2E_LINE ?= $(CURDIR)/$(LK) wan
 
-.PHONY: help demo test test-fast test-apiserver test-e2e bench check lock crds venv bootstrap binaries images \
+.PHONY: help demo test test-fast test-apiserver test-e2e bench check lock crds api-doc venv bootstrap binaries images \
         load up down wan wan-down wan-up wan-show clean
 
 help: ## this list
@@ -48,12 +48,13 @@ test-e2e: ## the proofs on the clusters that are up (pytest arguments in ARGS)
 bench: ## what the router costs, beside the engines alone
 	@python e2e/bench/router_overhead.py $(ARGS)
 
-check: venv ## ruff, mypy, import-linter, CRD drift, chart lint; pre-commit and CI run the same
+check: venv ## ruff, mypy, import-linter, drift of CRDs and docs/api.md, chart lint; pre-commit and CI run the same
 	@ruff check --quiet .
 	@ruff format --quiet --check .
 	@mypy
 	@lint-imports --no-cache
 	@python -m pdd_operator.api.crd --check
+	@python -m pdd_e2e.parity.api_doc --check
 	@hack/lint-charts
 
 lock: venv ## new lock files from the pyproject files
@@ -61,6 +62,9 @@ lock: venv ## new lock files from the pyproject files
 
 crds: venv ## crds/ from the pydantic models
 	@python -m pdd_operator.api.crd
+
+api-doc: venv ## the table of docs/api.md from the catalogue that the proofs run
+	@python -m pdd_e2e.parity.api_doc
 
 ## --- what is installed ------------------------------------------------------------------------------------
 bootstrap:

@@ -79,9 +79,15 @@ def assistant(images: Images) -> dict[str, Any]:
     return deployment("assistant", "/models/smollm2-135m", images)
 
 
+# With these the tiny model's answers can have tool calls and reasoning: both parsers do without special tokens. Who
+# wants reasoning says so in chat_template_kwargs.
+PARSERS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
+PARSERS += ["--default-chat-template-kwargs", '{"enable_thinking": false}']
+
+
 def tiny(images: Images) -> dict[str, Any]:
     """The proofs: random weights, same architecture and tokenizer, ten times as fast."""
     manifest = deployment("tiny", "/models/tiny", images, tolerated_wait="50ms")
     # 3 KB a token: room for 80,000 of them, and memory left for the other engines of a small machine.
-    manifest["spec"]["engine"]["args"] = ["--kv-cache-memory-bytes", "256M"]
+    manifest["spec"]["engine"]["args"] = ["--kv-cache-memory-bytes", "256M", *PARSERS]
     return manifest

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pdd_e2e.deployments import NAMESPACE
+from pdd_e2e.deployments import NAMESPACE, PARSERS
 from pdd_e2e.kube import Cluster, wait_for
 
 NAME = "reference"
 
 
 def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
-    """Runs vLLM's own server in the engine image, with the settings that decide tokens and nothing else."""
+    """Runs vLLM's own server in the engine image, with the settings that decide what a client sees and nothing else."""
     arguments = [
         "serve",
         model_path,
@@ -23,6 +23,7 @@ def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
         "32",
     ]
     arguments += ["--max-model-len", "4096", "--enforce-eager", "--kv-cache-memory-bytes", "512M"]
+    arguments += ["--enable-prompt-tokens-details", *PARSERS]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
