@@ -18,6 +18,7 @@ EXACT = frozenset(
         "repetition_penalty",  # over prompt and output alike
         "logit_bias", "allowed_token_ids", "stop_token_ids", "ignore_eos",
         "logprobs", "logprob_token_ids", "flat_logprobs",
+        "prompt_logprobs",  # P's, whoever decodes (policy/sampling.py)
         # The renderer's, or without a meaning for tokens.
         "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output", "detokenize",
         "skip_reading_prefix_cache",
