@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from openai import NotFoundError, OpenAI
 
@@ -110,19 +111,14 @@ def test_on_one_engine(asking: Asking, example: Example) -> None:
 
 @pytest.mark.parametrize("example", rows(Disposition.REFUSED))
 def test_refused(asking: Asking, example: Example) -> None:
-    for body in bodies(example):
-        if example.as_vllm:
-            reply, differences = asking.differences(example.route, body, FREE)
-            assert not differences, report(differences)
-        else:
-            reply = asking.endpoint(example.route, body)
+    if example.as_vllm:
+        _, differences = asking.differences(example.route, example.whole(), FREE)
+        assert not differences, report(differences)
+    whole, stream = (asking.endpoint(example.route, body) for body in bodies(example))
+    for reply in (whole, stream):
         error = reply.events[0]["error"]
-        assert (reply.status, error["code"], error["type"], error["param"]) == (
-            400,
-            400,
-            "BadRequestError",
-            example.parameter,
-        )
+        assert (reply.status, error["code"], error["type"]) == (400, 400, "BadRequestError")
+    assert whole.events[0]["error"]["param"] == example.parameter
 
 
 @pytest.mark.parametrize("route", NOT_SERVED)
@@ -224,6 +220,15 @@ def test_wrong_requests(asking: Asking, route: str, body: bytes) -> None:
     else:
         assert reply.status == 400, reply.events
         assert set(reply.events[0]["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("content_type", wrong.CONTENT_TYPES)
+def test_what_is_not_json(tiny: OpenAI, alone: OpenAI, content_type: str) -> None:
+    body = json.dumps(text({"max_tokens": 2}).whole()).encode()
+    headers = {"Content-Type": content_type} if content_type else {}
+    mine, right = (httpx.post(f"{c.base_url}{TEXT}", content=body, headers=headers, timeout=60) for c in (tiny, alone))
+    assert mine.status_code == right.status_code
+    assert mine.json().get("error") == right.json().get("error")
 
 
 @pytest.mark.parametrize("headers", [{}, RELAYED], ids=["as it comes", "relayed"])

@@ -169,7 +169,7 @@ FEATURES: Sequence[Feature] = (
         *both({"structured_outputs": {"regex": "[a-z]{3} [0-9]{2}"}}, stays="structured_outputs"),
         text({"structured_outputs": {"choice": ["rouge", "vert"]}}, stays="structured_outputs"),
         chat({"structured_outputs": {"grammar": 'root ::= "oui" | "non"'}}, stays="structured_outputs"),
-        chat({"structured_outputs": {"json": _SCHEMA}}, stays="structured_outputs", says='"x"'),
+        chat({"structured_outputs": {"json": _SCHEMA}}, stays="structured_outputs", says="{"),
     )),
     # --- tools and reasoning
     Feature("`tools` with `tool_choice`: `auto`, `none`", _M, "the parser is in the renderer", (
@@ -180,7 +180,7 @@ FEATURES: Sequence[Feature] = (
         chat({"tools": TOOLS, "tool_choice": _NAMED, "max_tokens": 24}, stays="structured_outputs"),
     )),
     Feature("`parallel_tool_calls: false`", _O, "a grammar, as above", (
-        chat(TOOL_ANSWER | {"parallel_tool_calls": False}, stays="structured_outputs"),
+        chat({"tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": False}, stays="structured_outputs"),
     )),
     Feature("several tool calls in one answer", _M, "the parser is in the renderer (here a regex makes the model say "
             "them, so it stays on one engine)", (

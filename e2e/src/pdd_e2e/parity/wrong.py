@@ -12,7 +12,12 @@ _PLAIN: dict[str, dict[str, Any]] = {
 
 
 def _deep(depth: int) -> bytes:
-    return b'{"model": "tiny", "prompt": "a", "max_tokens": 1, "x": ' + b"[" * depth + b"]" * depth + b"}"
+    return (
+        b'{"model": "tiny", "prompt": "a", "max_tokens": 1, "temperature": 0, "x": '
+        + b"[" * depth
+        + b"]" * depth
+        + b"}"
+    )
 
 
 def _schema(depth: int) -> dict[str, Any]:
@@ -72,6 +77,9 @@ _BYTES = {
     "nested 200 deep": _deep(200),
     "nested 50,000 deep": _deep(50_000),
 }
+
+
+CONTENT_TYPES = ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8", "")
 
 
 def requests() -> list[tuple[str, str, bytes]]:

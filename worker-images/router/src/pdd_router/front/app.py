@@ -126,7 +126,9 @@ class Front:
         self._in_flight += 1
         try:
             ask = asked(http.headers, record.request_id, routing)
-            return await self._server.answer(out, f"/v1/{route}", await _body(http), ask, record)
+            # vLLM refuses what does not say that it is JSON: a browser's form cannot be made to ask.
+            said = http.headers.get("Content-Type", "")
+            return await self._server.answer(out, f"/v1/{route}", await _body(http), ask, record, content_type=said)
         finally:
             self._in_flight -= 1
 

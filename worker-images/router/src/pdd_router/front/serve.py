@@ -33,11 +33,13 @@ class Server:
         self._renderers = renderers
         self._pipelines = pipelines
 
-    async def answer(self, out: Outbound, path: str, body: bytes, ask: Ask, record: Record) -> web.StreamResponse:
+    async def answer(
+        self, out: Outbound, path: str, body: bytes, ask: Ask, record: Record, *, content_type: str
+    ) -> web.StreamResponse:
         """Raises ApiError; `out` knows whether anything has been sent by then."""
         renderer = self._renderers.take()
         session = Session(renderer, self._pipelines, ask, record)
-        headers = {"Content-Type": "application/json", REQUEST_ID: record.request_id}
+        headers = {"Content-Type": content_type, REQUEST_ID: record.request_id}
         asking = renderer.asked(path, body, headers, session)
         answering = asyncio.create_task(_pass_on(out, asking, renderer.name, record, with_trace=ask.trace))
         try:
