@@ -33,10 +33,22 @@ def parts(sites: Sites, tiny: OpenAI) -> Engines:
 @pytest.fixture
 def url(sites: Sites, tiny: OpenAI, parts: Engines) -> Iterator[str]:
     """Of a deployment that is whole before and after."""
-    running.wait_ready(sites.a, "tiny", print)
-    yield str(tiny.base_url).removesuffix("/v1/")
-    running.wait_ready(sites.a, "tiny", print)
-    parts.wait_free(90)
+    with running.endpoint(sites, "tiny") as found:
+        wait_whole(found, parts)
+        yield found
+    with running.endpoint(sites, "tiny") as found:
+        wait_whole(found, parts)
+        parts.wait_free(90)
+
+
+def wait_whole(url: str, parts: Engines) -> None:
+    """All engines are there, and both pipelines answer."""
+    for role in (parts.prefill, parts.relay, parts.main):
+        role.pod()
+    for headers in (RELAY, DIRECT):
+        wait_for(
+            "an answer", lambda h=headers: ask(url, "tiny", [7] * 40, max_tokens=4, headers=h).complete, seconds=120
+        )
 
 
 @pytest.fixture(scope="module")

@@ -51,9 +51,9 @@ def test_nothing_that_breaks_gives_a_wrong_token(sites: Sites, tiny: OpenAI, alo
     ]
     if countable():
         faults.append(Fault(85, "the line is cut for 4 s", lambda: cut_the_line(4)))
-    url = str(tiny.base_url).removesuffix("/v1/")
     began = time.monotonic()
-    report = run(url, "tiny", plan(SEED, REQUESTS), faults, known.__getitem__, clients=6, said=print)
+    with running.endpoint(sites, "tiny") as url:
+        report = run(url, "tiny", plan(SEED, REQUESTS), faults, known.__getitem__, clients=6, said=print)
     print(f"seed {SEED}, {time.monotonic() - began:.0f} s: {report}")
     assert not report.wrong, report
     assert not report.hung, report

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from pdd_e2e import running
 from pdd_e2e.asking import ask
 from pdd_e2e.engines import Engines, engines
 from pdd_e2e.environment import Sites
@@ -29,8 +30,9 @@ def held(sites: Sites, tiny: OpenAI) -> Iterator[Engines]:
 
 
 @pytest.fixture(scope="module")
-def url(tiny: OpenAI) -> str:
-    return str(tiny.base_url).removesuffix("/v1/")
+def url(sites: Sites, tiny: OpenAI) -> Iterator[str]:
+    with running.endpoint(sites, "tiny") as found:
+        yield found
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])

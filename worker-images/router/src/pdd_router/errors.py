@@ -68,8 +68,10 @@ class LeaseTooOldError(ApiError):
 
 
 class UpstreamError(ApiError):
-    """A part that had taken the request failed; `who` is an engine, renderer or site by name."""
+    """A part failed; `who` is an engine, renderer or site by name. `took_it`: it may have begun to work on the
+    request, which may be why it failed."""
 
-    def __init__(self, who: str, what: str):
+    def __init__(self, who: str, what: str, *, took_it: bool = True):
         super().__init__(502, f"{who}: {what}", kind="UpstreamError")
         self.who = who
+        self.took_it = took_it

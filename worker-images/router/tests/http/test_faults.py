@@ -78,6 +78,14 @@ async def test_what_cannot_go_on_may_still_begin_again(start: Any) -> None:
     assert (status, body["choices"][0]["text"]) == (200, RIGHT)
 
 
+async def test_a_request_that_engines_fail_on_is_not_given_to_ever_more(start: Any) -> None:
+    """It may be why they fail."""
+    sites = await start(main={"dies_after_tokens": 0}, tolerated_wait_millis=60_000)
+    status, body = await sites.complete(BODY)
+    assert (status, body["error"]["type"]) == (502, "UpstreamError")
+    assert sum(request["stream"] for request in sites.main.requests) == 3
+
+
 async def test_an_answer_ends_on_rld_when_no_md_is_left(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "HUNG_SECONDS", 0.2)
     monkeypatch.setattr(timeouts, "ALIVE", ClientTimeout(total=0.2))

@@ -94,7 +94,8 @@ async def failures_named(who: str) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise UpstreamError(who, "no answer in time") from error
     except (ClientError, EOFError, OSError) as error:
-        raise UpstreamError(who, f"{type(error).__name__}: {error}") from error
+        unreached = isinstance(error, ClientConnectorError)
+        raise UpstreamError(who, f"{type(error).__name__}: {error}", took_it=not unreached) from error
 
 
 class Engine:

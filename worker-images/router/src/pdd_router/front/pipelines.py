@@ -34,6 +34,9 @@ from pdd_router.policy.transfer import kv_bytes
 # Between two tries of a request that lost its engine: until another one has been found out about.
 _PAUSE_SECONDS = 0.5
 
+# A request that so many engines failed on without a token more is likely why they did: it must not take all of them.
+_MOST_FAILURES = 3
+
 
 @dataclass(frozen=True)
 class Token:
@@ -56,6 +59,8 @@ class _Run:
     made: list[int] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     lost_at: float | None = None
+    failed_with: list[int] = field(default_factory=list)
+    """For each engine that failed with it in hand: how many tokens were out then."""
 
     def rest(self) -> Work:
         """What is left to do. Raises ValueError when that is nothing."""
@@ -117,6 +122,10 @@ class Pipelines:
             raise error
         if isinstance(error, UpstreamError):
             run.failed.add(error.who)
+            if error.took_it:
+                run.failed_with.append(len(run.made))
+        if run.failed_with.count(len(run.made)) >= _MOST_FAILURES:
+            raise error
         run.record.trouble.append(error.message)
         metrics.RESUMED.inc()
         await asyncio.sleep(_PAUSE_SECONDS)
