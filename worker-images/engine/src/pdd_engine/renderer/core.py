@@ -136,8 +136,7 @@ class RouterCore:
             steps[-1].stop_reason = output.stop_reason
         return steps
 
-    @staticmethod
-    def _take_prefill(request: _Open, output: wire.Output) -> None:
+    def _take_prefill(self, request: _Open, output: wire.Output) -> None:
         request.started = True
         if output.cached_tokens is not None:
             # How many tokens an engine newly put into its cache is not known here: nothing is said about it.
@@ -150,6 +149,8 @@ class RouterCore:
         if request.prompt_logprobs is not None and output.finish_reason != "error":
             if output.prompt_logprobs is None:
                 raise wire.MessageError("the first output has no prompt_logprobs, which were asked for")
+            if any(max(scores) >= self._vocabulary for scores in output.prompt_logprobs if scores):
+                raise wire.MessageError(f"prompt_logprobs has tokens outside the vocabulary of {self._vocabulary}")
             request.prefill["new_prompt_logprobs_tensors"] = wire.prompt_logprobs(
                 output.prompt_logprobs, request.prompt, request.prompt_logprobs
             )

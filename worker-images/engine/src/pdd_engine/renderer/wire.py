@@ -27,7 +27,9 @@ NOT_SENT = frozenset({
 
 DEFAULTS = {each.name: each.default for each in msgspec.structs.fields(SamplingParams)}
 
-TokenId = Annotated[int, msgspec.Meta(ge=0)]
+# The width of vLLM's own tensors of tokens and ranks.
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class MessageError(ValueError):
@@ -40,7 +42,7 @@ class Candidate:
 
     token_id: TokenId
     logprob: float
-    rank: int | None = None
+    rank: Rank | None = None
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class PromptScore:
     """A candidate of a position in the prompt; its token id is its key."""
 
     logprob: float
-    rank: int | None = None
+    rank: Rank | None = None
 
 
 @dataclass(slots=True)
