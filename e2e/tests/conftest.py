@@ -1,6 +1,10 @@
 """The two clusters with PDD installed, and the deployments the proofs share: each started once, when first needed."""
 
+import fcntl
+import hashlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from openai import OpenAI
@@ -27,10 +31,14 @@ def images() -> Images:
 
 
 @pytest.fixture(scope="session")
-def sites(images: Images) -> Sites:
+def sites(images: Images) -> Iterator[Sites]:
+    """The clusters, for this run alone: what one run breaks another would take for a finding."""
     found = environment.sites()
-    install.install(found, images)
-    return found
+    name = hashlib.sha256(str(found.a.kubeconfig).encode()).hexdigest()[:12]
+    with (Path(tempfile.gettempdir()) / f"pdd-e2e-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install.install(found, images)
+        yield found
 
 
 @pytest.fixture(scope="session")
