@@ -40,6 +40,7 @@ class TwoSites:
     renderer: SimulatedRenderer
     stack: AsyncExitStack
     url: str = ""
+    front: Any = None
     client: ClientSession = field(default_factory=ClientSession)
 
     async def complete(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
@@ -94,6 +95,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
                 **common,
             )
             front = Front(ConfigWatch(Path("unused"), front_config), local, line)
+            sites.front = front
             front._prefill.update([Endpoint("p-0", where["prefill"])])
             front._relay.update([Endpoint("r-0", where["relay"])])
             front._renderers.update([Endpoint("t-0", where["renderer"])])

@@ -156,6 +156,18 @@ async def test_a_renderer_that_is_lost_is_an_error_and_holds_nothing(start: Any)
     assert status in (200, 503)
 
 
+async def test_a_renderer_that_is_told_to_end_finishes_its_answers(start: Any) -> None:
+    """Its endpoint leaves the Service first."""
+    sites = await start(main={"token_seconds": 0.05}, tolerated_wait_millis=60_000)
+    answer = asyncio.create_task(sites.complete(BODY | {"max_tokens": 30}))
+    await until(lambda: sites.main.running > 0)
+    sites.front._renderers.update([])
+    assert (await sites.complete(BODY))[0] == 503
+    status, body = await answer
+    assert (status, body["choices"][0]["text"]) == (200, as_text(continuation(PROMPT_IDS, 30)))
+    await until(lambda: not sites.renderer.channels)
+
+
 @pytest.mark.parametrize("pipeline", ["P-MD", "P-RLD-MD"])
 @pytest.mark.parametrize(
     "slow",

@@ -96,8 +96,12 @@ def register() -> None:
 def _forget_in_core(core: Any, leases: list[str]) -> list[str]:
     """Called between two steps. Without a connector nothing is ever read."""
     scheduler = getattr(getattr(core.scheduler, "connector", None), "connector_scheduler", None)
-    readings = getattr(scheduler, "pdd_readings", None)
-    return readings.forget(leases) if readings is not None else leases
+    return _readings(scheduler).forget(leases) if scheduler is not None else leases
+
+
+def _readings(scheduler: Any) -> Readings:
+    readings: Readings = vars(scheduler).setdefault("pdd_readings", Readings())
+    return readings
 
 
 def _patch() -> None:
@@ -107,21 +111,16 @@ def _patch() -> None:
 
     if getattr(Scheduler, "pdd_forgets", False):
         return
-    init, on_new_request = Scheduler.__init__, Scheduler.on_new_request
-
-    def init_with_readings(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        init(scheduler, *args, **kwargs)
-        scheduler.pdd_readings = Readings()
+    on_new_request = Scheduler.on_new_request
 
     def take_or_forget(scheduler: Any, request: Any) -> None:
         params = request.kv_transfer_params
         if isinstance(params, dict) and params.get("do_remote_prefill"):
             lease = str(params.get("remote_request_id"))
-            if not scheduler.pdd_readings.may_read(lease):
+            if not _readings(scheduler).may_read(lease):
                 params["do_remote_prefill"] = False
                 logger.info("request %s came after its lease was given back: the prompt is computed here", lease)
         on_new_request(scheduler, request)
 
-    Scheduler.__init__ = init_with_readings
     Scheduler.on_new_request = take_or_forget
     Scheduler.pdd_forgets = True

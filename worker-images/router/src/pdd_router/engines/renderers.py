@@ -163,11 +163,16 @@ class Renderers:
     def __init__(self, session: ClientSession):
         self._session = session
         self._renderers: dict[Endpoint, tuple[Renderer, asyncio.Task[None]]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def update(self, endpoints: Iterable[Endpoint]) -> None:
         there = set(endpoints)
         for endpoint in self._renderers.keys() - there:
-            self._renderers.pop(endpoint)[1].cancel()
+            renderer, channel = self._renderers.pop(endpoint)
+            # A pod that is told to end finishes its answers: it needs its engine core for that.
+            leaving = asyncio.create_task(_close_when_done(renderer, channel))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
         for endpoint in there - self._renderers.keys():
             renderer = Renderer(self._session, endpoint)
             self._renderers[endpoint] = (renderer, asyncio.create_task(renderer.keep_open()))
@@ -184,3 +189,13 @@ class Renderers:
 
     def close(self) -> None:
         self.update([])
+        for leaving in self._leaving:
+            leaving.cancel()
+
+
+async def _close_when_done(renderer: Renderer, channel: asyncio.Task[None]) -> None:
+    try:
+        while renderer.open and renderer.in_flight:  # noqa: ASYNC110 - asked twice a second, once in a pod's life
+            await asyncio.sleep(_RETRY_SECONDS)
+    finally:
+        channel.cancel()
