@@ -108,7 +108,7 @@ def test_rld_killed_in_its_stream(
 ) -> None:
     asked = Asked(pool, url, 3000, 1, {**RELAY, "X-PDD-Cut": "300"})
     asked.wait_tokens(20)
-    parts.relay.kill()
+    parts.relay.signal_core(signal.SIGKILL)
     assert_right(asked.outcome(), right(3000, 1))
     assert asked.came.trace["eager_tokens"] < 300
     assert asked.came.trace["engines"]["main"]
