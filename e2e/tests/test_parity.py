@@ -136,6 +136,7 @@ SWEPT = {
     "logprobs": chat({"logprobs": True, "top_logprobs": 4, "max_tokens": 10}),
     "tool call": chat(TOOL_ANSWER),
     "reasoning": chat(REASONED_ANSWER, says=CONTENT_AFTER_REASONING),
+    "chunks of 3": text({"max_tokens": 11, "stream_interval": 3, "return_token_ids": True}),
     "multi-byte": chat(MULTI_BYTE_ANSWER | {"logprobs": True, "top_logprobs": 1}, says=MULTI_BYTE_TEXT),
 }
 
