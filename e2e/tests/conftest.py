@@ -15,7 +15,15 @@ from pdd_e2e.reference import reference
 
 # Order of files: all proofs on the tiny model before those on the real one, so that only one set of engines runs.
 ORDER = ["test_traces", "test_timeline", "test_tokens", "test_parity", "test_sessions", "test_placement", "test_size"]
-ORDER += ["test_leaving", "test_breaking", "test_chaos", "test_convergence", "test_deletion", "test_real_model"]
+ORDER += [
+    "test_leaving",
+    "test_breaking",
+    "test_chaos",
+    "test_compatible",
+    "test_convergence",
+    "test_deletion",
+    "test_real_model",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,12 +53,12 @@ def test_nothing_that_breaks_gives_a_wrong_token(sites: Sites, tiny: OpenAI, alo
         faults.append(Fault(85, "the line is cut for 4 s", lambda: cut_the_line(4)))
     began = time.monotonic()
     with running.endpoint(sites, "tiny") as url:
-        report = run(url, "tiny", plan(SEED, REQUESTS), faults, known.__getitem__, clients=6, said=print)
+        report = run(url, "tiny", plan(SEED, REQUESTS), faults, known.__getitem__, clients=10, said=print)
     print(f"seed {SEED}, {time.monotonic() - began:.0f} s: {report}")
     assert not report.wrong, report
     assert not report.hung, report
     assert sum(report.ends.values()) == REQUESTS
-    assert report.ends["complete"] > REQUESTS / 3, report
+    assert report.ends["complete"] > REQUESTS / 2, report
     assert report.resumed > 0, report
     running.wait_ready(sites.a, "tiny", print)
     parts.wait_free(90)

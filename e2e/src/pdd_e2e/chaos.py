@@ -15,7 +15,9 @@ from pdd_e2e.engines import Role
 from pdd_e2e.prompts import prompt
 
 PROMPTS = [(length, seed) for seed, length in enumerate([5, 31, 32, 64, 100, 160, 257, 400, 513, 700, 1000, 1500])]
-MOST_TOKENS = 80
+MOST_TOKENS = 120
+# How long a client goes on asking while it is told to come again later.
+PATIENCE_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,13 @@ class Report:
     wrong: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
     resumed: int = 0
+    told_to_come_again: int = 0
 
     def __str__(self) -> str:
-        return f"{dict(self.ends)}, {self.resumed} had trouble on the way; wrong: {self.wrong}; hung: {self.hung}"
+        return (
+            f"{dict(self.ends)}, {self.resumed} had trouble on the way, told to come again {self.told_to_come_again} "
+            f"times; wrong: {self.wrong}; hung: {self.hung}"
+        )
 
 
 def run(
@@ -103,16 +109,20 @@ def run(
                 said(f"after {begun[0]} requests: {fault.what}")
                 acting.append(threading.Thread(target=fault.act, name=fault.what))
                 acting[-1].start()
-        one = plans[index]
-        try:
-            outcome = _asked(url, model, one)
-        except TimeoutError as error:
-            report.hung.append(f"request {index}, {one}: {error}")
-            return
+        one, began = plans[index], time.monotonic()
+        while True:
+            try:
+                outcome = _asked(url, model, one)
+            except TimeoutError as error:
+                report.hung.append(f"request {index}, {one}: {error}")
+                return
+            if outcome.status not in (429, 503) or time.monotonic() - began > PATIENCE_SECONDS:
+                break
+            with lock:
+                report.told_to_come_again += 1
+            time.sleep(2.0)
         with lock:
             _judge(report, index, one, outcome, right(one.prompt))
-        if outcome.status in (429, 503):
-            time.sleep(1.0)  # less than Retry-After says, so that the run comes to an end
 
     with ThreadPoolExecutor(clients) as pool:
         for done in [pool.submit(request, index) for index in range(len(plans))]:
