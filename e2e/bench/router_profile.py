@@ -2,8 +2,8 @@
 
     python e2e/bench/router_profile.py [--streams 50] [--tokens 200] [--profile]
 
-Engines, renderer and client are simulated or bare: they only have to be fast enough. The limit that it is compared with,
-in the same run, is a proxy that does nothing but pass on the same renderer's bytes (aiohttp on uvloop, as the router).
+Engines, renderer and client are simulated or bare: they only have to be fast enough. The limit that it is compared
+with, in the same run, is a proxy that only passes on such a renderer's bytes (aiohttp on uvloop, as the router).
 `--profile` prints where the front's time goes.
 """
 
@@ -139,7 +139,7 @@ def _run(coroutine: Any, profile: bool) -> None:
 
     Discovery.run, ConfigWatch.run = nothing_to_discover, nothing_to_watch  # type: ignore[method-assign]
     configure_logging()
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - a line for each request is written, and costs its part
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a line for each request is written, and costs its part
     profiler = cProfile.Profile() if profile else None
 
     def end(*_: object) -> None:
@@ -197,9 +197,8 @@ def main() -> None:
     proxy, proxy_port = _start(_proxy, engines)
     time.sleep(3)  # facts, channel and pings
     count = asked.streams * asked.tokens
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"{machine}, load {os.getloadavg()[0]:.1f}")
     print(f"{asked.streams} streams of {asked.tokens} tokens, one in {asked.token_millis:.0f} ms")
     for name, port, headers in (
         ("P-MD", front_port, {"X-PDD-Pipeline": "P-MD"}),
@@ -213,9 +212,8 @@ def main() -> None:
         asyncio.run(_load(url, asked.streams, asked.tokens, headers))
         wall = time.perf_counter() - began
         cpu = {process: (_cpu_seconds(process) - before[process]) / count * 1e6 for process in before}
-        parts = (
-            f"proxy {cpu[proxy]:.0f}" if port == proxy_port else f"front {cpu[front]:.0f}, main {cpu[main_router]:.0f}"
-        )
+        bare = port == proxy_port
+        parts = f"proxy {cpu[proxy]:.0f}" if bare else f"front {cpu[front]:.0f}, main {cpu[main_router]:.0f}"
         print(f"{name:>10}: {parts} us of CPU a token; {count / wall:.0f} tokens/s")
     for process in (front, main_router, proxy):
         process.terminate()
