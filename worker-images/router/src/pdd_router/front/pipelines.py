@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Literal
 
 from pdd_router import metrics, timeouts
-from pdd_router.engines.client import Delta, Work
+from pdd_router.engines.client import Delta, Engine, Work
 from pdd_router.engines.pool import EnginePool
 from pdd_router.errors import ApiError, LeaseTooOldError, UnavailableError, UpstreamError
 from pdd_router.front.ask import Ask
@@ -26,6 +26,7 @@ from pdd_router.front.leases import Leases, Prefilled
 from pdd_router.front.record import Record
 from pdd_router.line.site import Pulled, Site
 from pdd_router.line.sites import Sites
+from pdd_router.policy.compatibility import form
 from pdd_router.policy.features import stays_because
 from pdd_router.policy.pipeline import Choice, Observed, Pipeline, choose
 from pdd_router.policy.sampling import after, for_decode
@@ -143,8 +144,8 @@ class Pipelines:
             prefilled = Prefilled(self._prefill.take(work.token_ids), {}, 0, None, 0.0)
             yield Token(Delta([], "length"), "MD", prefilled)
             return
-        site = self._site(run)
         engine = self._prefill.take(work.token_ids, avoid=run.failed)
+        site = self._site(run, engine)
         run.record.prefill_engine = engine.name
         async with AsyncExitStack() as stack:
             async with run.ask.one_prefill_of(work.token_ids):
@@ -165,11 +166,11 @@ class Pipelines:
                 async for token in tokens:
                     yield token
 
-    def _site(self, run: _Run) -> Site | None:
+    def _site(self, run: _Run, prefill: Engine) -> Site | None:
         """The site for the decode. None when there is none, and an answer that has begun can end on RLD instead:
         the one case where it may, because the alternative is half an answer."""
         try:
-            return self._sites.take()
+            return self._sites.take(form(prefill.facts.model_dump()))
         except UnavailableError:
             if run.made and self._relay.usable:
                 return None

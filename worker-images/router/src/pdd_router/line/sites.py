@@ -1,7 +1,7 @@
 """All sites of a deployment: follows the configuration, pings each once a second."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 from pdd_router import config
 from pdd_router.errors import ApiError, UnavailableError
 from pdd_router.line.site import Site
-from pdd_router.policy.compatibility import Party
+from pdd_router.policy.compatibility import Party, form
 
 _LOG = structlog.get_logger(__name__)
 _PING_EVERY_SECONDS = 1.0
@@ -40,8 +40,8 @@ class Sites:
         """All main-decode engines that the sites told of."""
         return [engine for site in self.reachable for engine in site.engines]
 
-    def take(self) -> Site:
-        """The site for the next request. Raises UnavailableError when none answers, or none has an engine."""
+    def take(self, reads: Sequence[Any]) -> Site:
+        """The site for a KV cache of this form. Raises UnavailableError when none answers or has an engine for it."""
         if not self.reachable:
             names = ", ".join(self._sites) or "none is configured"
             raise UnavailableError(f"no main-decode site answers ({names}): see condition Reachable of the WANLink")
@@ -49,7 +49,12 @@ class Sites:
         if not able:
             names = ", ".join(site.name for site in self.reachable)
             raise UnavailableError(f"no main-decode engine is ready at {names}; see the deployment's status")
-        return able[0]
+        fit = [site for site in able if any(form(engine.facts) == list(reads) for engine in site.engines)]
+        if not fit:
+            raise UnavailableError(
+                "no main-decode engine has the prefill engine's model and KV format; see condition KVCompatible"
+            )
+        return fit[0]
 
     async def ping_all(self) -> None:
         """Until cancelled."""
