@@ -14,6 +14,7 @@ from aiohttp import web
 from pdd_router.config import ConfigError, FrontConfig, MainConfig, load
 from pdd_router.config_watch import ConfigWatch
 from pdd_router.front import app as front
+from pdd_router.front.refusals import answer_in_api_format
 from pdd_router.logs import configure_logging
 from pdd_router.main import app as main_site
 from pdd_router.sessions import CLIENT_KEEP_ALIVE_SECONDS, LINE_KEEP_ALIVE_SECONDS
@@ -43,6 +44,7 @@ def main() -> int:
 
 def _application(path: Path, config: FrontConfig | MainConfig) -> AbstractAsyncContextManager[web.Application]:
     if isinstance(config, FrontConfig):
+        answer_in_api_format()
         return front.serving(ConfigWatch(path, config))
     return main_site.serving(ConfigWatch(path, config))
 

@@ -35,3 +35,6 @@ RECOVERY_SECONDS = 30.0
 
 # A client must have sent a request's head, and then its body, in this time.
 CLIENT_SECONDS = 20.0
+
+# A client that does not read has gone, as far as its slot and the engines are concerned.
+CLIENT_READS_SECONDS = 60.0

@@ -4,12 +4,17 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
+from unittest.mock import Mock
 
+import orjson
 import pytest
 from aiohttp import ClientTimeout
 
 from pdd_e2e.simulated.engine import as_text, continuation
 from pdd_router import timeouts
+from pdd_router.front.outbound import Outbound
+from pdd_router.front.record import Record
+from pdd_router.front.refusals import answer_in_api_format
 
 PROMPT_IDS = list(range(100, 180))
 PROMPT = " ".join(map(str, PROMPT_IDS))
@@ -237,6 +242,71 @@ async def test_a_body_that_does_not_come_is_refused(start: Any, monkeypatch: pyt
         head = await reader.readuntil(b"\r\n")
     writer.close()
     assert b" 408 " in head
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content-Encoding": "gzip"}, b"abcde", 400),
+        ({"Content-Length": "9000000000"}, b"", 413),
+        ({"Authorization": "Bearer SECRET\x01"}, b"{}", 400),
+        ({"X-Big": "y" * 20_000}, b"{}", 400),
+    ],
+    ids=["no gzip", "giant length", "a key that is no header", "giant header"],
+)
+async def test_broken_http_is_refused_in_the_api_format_and_not_logged(
+    start: Any, headers: dict[str, str], body: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer_in_api_format()
+    sites = await start()
+    host, port = sites.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    length = {} if "Content-Length" in headers else {"Content-Length": str(len(body))}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | length).items())
+    writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode() + body)
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+        said = await reader.read(2000)
+    writer.close()
+    assert f" {status} ".encode() in head.split(b"\r\n")[0]
+    assert orjson.loads(said)["error"]["code"] == status
+    assert b"SECRET" not in said
+    assert "SECRET" not in caplog.text
+
+
+async def test_a_client_that_stops_reading_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its buffers are full, and nothing more goes out."""
+    monkeypatch.setattr(timeouts, "CLIENT_READS_SECONDS", 0.05)
+    http = Mock()
+    out = Outbound(http, Record("r", "completions"))
+    out._stream = Mock(write=lambda _chunk: asyncio.Event().wait())
+    with pytest.raises(ConnectionResetError, match="stopped reading"):
+        await out.write(b"data: 1")
+    http.transport.abort.assert_called_once_with()
+
+
+@pytest.mark.parametrize("depth", [300, 1500])
+async def test_a_field_nested_without_end_is_refused_alone(start: Any, depth: int) -> None:
+    """vLLM's JSON takes it, ours does not; the renderer's other requests go on."""
+    sites = await start(main={"token_seconds": 0.02}, tolerated_wait_millis=60_000)
+    mine, other = (asyncio.create_task(sites.complete(BODY)) for _ in range(2))
+    await until(lambda: sites.main.running == 2)
+    [(channel, socket)] = sites.renderer.channels.items()
+    session = sites.renderer.requests[0]["headers"]["X-PDD-Session"]
+    nested = "[" * depth + "]" * depth
+    request = '{"token_ids":[1],"sampling_params":{"max_tokens":1,"extra_args":{"x":' + nested + "}}}"
+    await socket.send_str('{"add":{"session":"' + session + '","id":"deep","request":' + request + "}}")
+    (status, body), (status_of_other, _) = await asyncio.gather(mine, other)
+    assert (status, status_of_other) == (400, 200)
+    assert "nested" in body["error"]["message"]
+    assert list(sites.renderer.channels) == [channel]
+
+
+async def test_more_answers_at_once_than_allowed_are_refused(start: Any) -> None:
+    sites = await start(max_requests=3, tolerated_wait_millis=60_000, main={"token_seconds": 0.02})
+    status, body = await sites.complete(BODY | {"prompt": [PROMPT] * 10})
+    assert (status, body["error"]["code"]) == (400, 400)
+    await until(lambda: not sites.main.running)
 
 
 async def test_more_requests_than_allowed_are_sent_away(start: Any) -> None:

@@ -43,6 +43,10 @@ async def test_a_key_is_needed(start: Any, keys: Path, authorization: str | None
             assert response.status == 401
 
 
+def test_a_key_that_is_no_text_is_just_wrong(keys: Path) -> None:
+    assert not ApiKeys(str(keys)).allows("Bearer " + b"\xff\xfe".decode(errors="surrogateescape"))
+
+
 def test_keys_change_without_a_restart(keys: Path) -> None:
     known = ApiKeys(str(keys))
     assert known.allows("Bearer sk-bob")

@@ -72,17 +72,20 @@ class Generated:
 
 
 async def expect_ok(response: ClientResponse, who: str) -> None:
-    """Raises RefusedError for what vLLM says the client did wrong, UpstreamError for the rest."""
+    """Raises RefusedError for what vLLM says the client did wrong, UnavailableError for what is not there now,
+    UpstreamError for the rest."""
     if response.status == 200:
         return
     text = await response.text()
-    if 400 <= response.status < 500:
-        try:
-            answer = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            answer = None
-        if isinstance(answer, dict) and "error" in answer:
+    try:
+        answer = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        answer = None
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        if 400 <= response.status < 500:
             raise RefusedError(response.status, answer)
+        if response.status == 503:
+            raise UnavailableError(f"{who}: {answer['error'].get('message')}")
     raise UpstreamError(who, f"HTTP {response.status}: {text[:300]}")
 
 

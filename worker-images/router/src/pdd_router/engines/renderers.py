@@ -5,6 +5,7 @@ WebSocket, as work for the pipelines; the tokens that they make go the other way
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from pdd_router.errors import ApiError, UnavailableError, UpstreamError
 _LOG = structlog.get_logger(__name__)
 _SESSION_HEADER = "X-PDD-Session"
 _RETRY_SECONDS = 0.5
+_SESSION = re.compile(r'\s*{\s*"add"\s*:\s*{\s*"session"\s*:\s*"([^"]+)"')
 # A renderer that does not answer a WebSocket ping for half of this is gone for us, and its requests with it.
 _HEARTBEAT_SECONDS = 20.0
 
@@ -71,6 +73,9 @@ class Renderer:
                 if error.message != last:
                     _LOG.warning("renderer's channel is closed", renderer=self.name, error=error.message)
                 last = error.message
+            except Exception:
+                # A bug of ours or of the renderer's must not leave it without its engine core.
+                _LOG.exception("renderer's channel is closed", renderer=self.name)
             await asyncio.sleep(_RETRY_SECONDS)
 
     @asynccontextmanager
@@ -122,7 +127,7 @@ class Renderer:
             try:
                 async for message in socket:
                     if message.type == WSMsgType.TEXT:
-                        self._received(orjson.loads(message.data))
+                        self._read(message.data)
                 raise UpstreamError(self.name, f"closed the channel: {socket.close_code}")
             finally:
                 self._channel = ""
@@ -138,6 +143,20 @@ class Renderer:
             self._something_to_send.clear()
             outputs, self._outputs = self._outputs, []
             await socket.send_str(orjson.dumps(outputs).decode())
+
+    def _read(self, text: str) -> None:
+        try:
+            message = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            # vLLM's JSON takes what ours does not: a client's field that is nested a thousand deep. Its session comes
+            # first in the message, and the other requests of the renderer have nothing to do with it.
+            found = _SESSION.match(text)
+            core = self._cores.get(found[1]) if found else None
+            if core is None:
+                raise
+            core.lost(ApiError(400, "a field of the request is nested too deeply to be passed on"))
+            return
+        self._received(message)
 
     def _received(self, message: dict[str, Any]) -> None:
         if "add" in message:

@@ -28,7 +28,7 @@ from pdd_router.front.pipelines import Pipelines
 from pdd_router.front.record import Record
 from pdd_router.front.serve import Server
 from pdd_router.line.sites import Sites
-from pdd_router.origin import request_id
+from pdd_router.origin import REQUEST_ID, request_id
 from pdd_router.sessions import line_session, local_session
 from pdd_router.tasks import running
 
@@ -90,6 +90,7 @@ class Front:
                 web.post("/v1/chat/completions", self._answering("chat/completions")),
                 web.post("/v1/completions", self._answering("completions")),
                 web.get("/v1/models", self._models),
+                web.get("/v1/models/{model}", self._model),
                 web.get("/readyz", self._readyz),
                 web.get("/telemetry", self._telemetry),
                 *probes.routes(),
@@ -134,18 +135,26 @@ class Front:
 
     async def _models(self, http: web.Request) -> web.Response:
         del http
-        config = self._watch.current
+        return web.json_response({"object": "list", "data": [self._card()]})
+
+    async def _model(self, http: web.Request) -> web.Response:
+        if http.match_info["model"] == self._watch.current.model:
+            return web.json_response(self._card())
+        what = f"The model `{http.match_info['model']}` does not exist."
+        return web.json_response(ApiError(404, what, kind="NotFoundError", param="model").body(), status=404)
+
+    def _card(self) -> dict[str, object]:
+        model = self._watch.current.model
         limits = [engine.facts.max_model_len for engine in self._prefill.usable]
-        card = {
-            "id": config.model,
+        return {
+            "id": model,
             "object": "model",
             "created": int(time()),
             "owned_by": "pdd",
-            "root": config.model,
+            "root": model,
             "parent": None,
             "max_model_len": limits[0] if limits else None,
         }
-        return web.json_response({"object": "list", "data": [card]})
 
     async def _readyz(self, http: web.Request) -> web.Response:
         del http
@@ -172,7 +181,7 @@ def _keys_first(keys: ApiKeys) -> Middleware:
         metrics.UNAUTHORIZED.inc()
         what = "a valid API key is needed: send it as `Authorization: Bearer <key>`"
         refusal = ApiError(401, what, kind="AuthenticationError")
-        headers = {"WWW-Authenticate": "Bearer"}
+        headers = {"WWW-Authenticate": "Bearer", REQUEST_ID: request_id(request.headers)}
         body = orjson.dumps(refusal.body())
         return web.Response(body=body, status=401, headers=headers, content_type="application/json")
 
@@ -180,12 +189,16 @@ def _keys_first(keys: ApiKeys) -> Middleware:
 
 
 async def _body(http: web.Request) -> bytes:
+    if http.content_length is not None and http.content_length > _MAX_BODY_BYTES:
+        raise ApiError(413, f"the body has {http.content_length} bytes: at most {_MAX_BODY_BYTES} are taken")
     try:
         async with asyncio.timeout(timeouts.CLIENT_SECONDS):
             return await http.read()
     except TimeoutError:
         what = f"the body did not come within {timeouts.CLIENT_SECONDS:.0f} s"
         raise ApiError(408, what, kind="RequestTimeoutError") from None
+    except web.RequestPayloadError:
+        raise ApiError(400, "the body is not what its Content-Encoding or Transfer-Encoding says") from None
 
 
 def _told(error: Exception, request_id: str) -> ApiError:
@@ -208,7 +221,11 @@ async def _errors_in_api_format(request: web.Request, handler: Handler) -> web.S
             raise
         kind = "NotFoundError" if refusal.status == 404 else "BadRequestError"
         what = f"{request.method} {request.path} is not served here" if refusal.status in (404, 405) else refusal.reason
-        return web.json_response(ApiError(refusal.status, what, kind=kind).body(), status=refusal.status)
+        headers = {REQUEST_ID: request_id(request.headers)}
+        if "Allow" in refusal.headers:
+            headers["Allow"] = refusal.headers["Allow"]
+        body = ApiError(refusal.status, what, kind=kind).body()
+        return web.json_response(body, status=refusal.status, headers=headers)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from pdd_router.policy.pipeline import Pipeline
 PIPELINE_HEADER = "X-PDD-Pipeline"
 CUT_HEADER = "X-PDD-Cut"
 TRACE_HEADER = "X-PDD-Trace"
+_LONGEST_NUMBER = 9
 
 
 @dataclass
@@ -74,6 +75,6 @@ def _cut_at(headers: Mapping[str, str]) -> int | None:
     wish = headers.get(CUT_HEADER)
     if wish is None:
         return None
-    if not wish.isascii() or not wish.isdecimal():
+    if not wish.isascii() or not wish.isdecimal() or len(wish) > _LONGEST_NUMBER:
         raise ApiError(400, f"header {CUT_HEADER}: {wish!r}; expected a number of tokens")
     return int(wish)

@@ -1,9 +1,11 @@
 """The way back to the client: one JSON body, or a stream of events. Errors take whichever is open."""
 
+import asyncio
+
 import orjson
 from aiohttp import web
 
-from pdd_router import sse
+from pdd_router import sse, timeouts
 from pdd_router.errors import ApiError
 from pdd_router.front.record import Record
 from pdd_router.origin import REQUEST_ID
@@ -16,11 +18,20 @@ class Outbound:
         self._stream: web.StreamResponse | None = None
 
     async def write(self, chunk: bytes) -> None:
-        """Opens the stream with the first one, so that nothing is promised before there is a token."""
+        """Opens the stream with the first one, so that nothing is promised before there is a token.
+
+        Raises ConnectionError when the client is gone or has stopped reading.
+        """
         if self._stream is None:
             self._stream = web.StreamResponse(headers={**sse.HEADERS, **self._headers})
             await self._stream.prepare(self._http)
-        await self._stream.write(chunk)
+        try:
+            async with asyncio.timeout(timeouts.CLIENT_READS_SECONDS):
+                await self._stream.write(chunk)
+        except TimeoutError:
+            if self._http.transport is not None:
+                self._http.transport.abort()
+            raise ConnectionResetError("the client has stopped reading") from None
 
     async def close(self) -> web.StreamResponse:
         """Raises RuntimeError when nothing was written."""

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import aclosing
 
+import orjson
 import structlog
 
 from pdd_router.engines.client import Work
@@ -32,6 +33,11 @@ class Session:
         self.failed: asyncio.Future[ApiError] = asyncio.get_running_loop().create_future()
 
     def add(self, work_id: str, work: Work) -> None:
+        if len(self._running) >= self._ask.routing.max_requests:
+            self._fail(
+                ApiError(400, f"n and prompts ask for more than {self._ask.routing.max_requests} answers at once")
+            )
+            return
         self._record.prompt_tokens += len(work.token_ids)
         self._enough[work_id] = asyncio.Event()
         self._running[work_id] = asyncio.create_task(self._work(work_id, work), name=f"work {work_id}")
@@ -80,6 +86,8 @@ class Session:
                         self._said_all(work_id)
         except ApiError as error:
             self._fail(error)
+        except orjson.JSONEncodeError:
+            self._fail(ApiError(400, "a field of the request is nested too deeply to be passed on"))
         except Exception:
             _LOG.exception("request failed by a bug", request_id=self._record.request_id)
             what = f"internal error, see the router's log for {self._record.request_id}"
