@@ -137,7 +137,7 @@ def _run(coroutine: Any, profile: bool) -> None:
     async def nothing_to_watch(self: Any) -> None:
         await asyncio.Event().wait()
 
-    Discovery.run, ConfigWatch.run = nothing_to_discover, nothing_to_watch  # type: ignore[method-assign]
+    Discovery.run, ConfigWatch.run = nothing_to_discover, nothing_to_watch  # type: ignore[method-assign] # no cluster here
     configure_logging()
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a line for each request is written, and costs its part
     profiler = cProfile.Profile() if profile else None

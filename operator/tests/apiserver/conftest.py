@@ -31,7 +31,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Clu
     try:
         binary("etcd"), binary("kube-apiserver")
     except KeyError as missing:
-        pytest.skip(missing.args[0])
+        pytest.skip(missing.args[0])  # says which binary, and that `make binaries` builds it; CI has them
     with control_planes(["site-a", "site-b"], tmp_path_factory.mktemp("apiserver")) as running:
         asyncio.run(_install_crds(running["site-a"]))
         yield running

@@ -104,7 +104,7 @@ def _api_server(stack: contextlib.ExitStack, name: str, directory: pathlib.Path,
 def _wait_ready(cluster: Cluster) -> None:
     insecure = ssl.create_default_context()
     insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
-    request = urllib.request.Request(  # noqa: S310 https
+    request = urllib.request.Request(  # noqa: S310 - https to our own API server
         f"{cluster.url}/readyz", headers={"Authorization": f"Bearer {TOKEN}"}
     )
     deadline = time.monotonic() + 90

@@ -79,7 +79,7 @@ def engine_pod(
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 a mount in the pod
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 a mount in the pod
             *source.mounts,
         ],
     }
