@@ -58,7 +58,7 @@ def tiny(sites: Sites, images: Images) -> Iterator[OpenAI]:
 @pytest.fixture(scope="session")
 def alone(sites: Sites, images: Images) -> Iterator[OpenAI]:
     """One engine alone with the tiny model: what is right."""
-    with reference(sites.a, images.engine, "/models/tiny", "tiny") as url:
+    with reference(sites.a, images.engine, "/models/tiny", "tiny", deployments.TINY_ARGS) as url:
         yield client.connect(url)
 
 

@@ -83,11 +83,14 @@ def assistant(images: Images) -> dict[str, Any]:
 # wants reasoning says so in chat_template_kwargs.
 PARSERS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
 PARSERS += ["--default-chat-template-kwargs", '{"enable_thinking": false}']
+ADAPTER = "tiny-adapter"
+TINY_ARGS = [*PARSERS, "--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"{ADAPTER}=/models/tiny-adapter"]
+"""Of the engines of `tiny`, and of the one alone that they are compared with."""
 
 
 def tiny(images: Images) -> dict[str, Any]:
     """The proofs: random weights, same architecture and tokenizer, ten times as fast."""
     manifest = deployment("tiny", "/models/tiny", images, tolerated_wait="50ms")
     # 3 KB a token: room for 80,000 of them, and memory left for the other engines of a small machine.
-    manifest["spec"]["engine"]["args"] = ["--kv-cache-memory-bytes", "256M", *PARSERS]
+    manifest["spec"]["engine"]["args"] = ["--kv-cache-memory-bytes", "256M", *TINY_ARGS]
     return manifest

@@ -1,16 +1,16 @@
 """One engine alone, as the measure of a right answer: stock vLLM in a pod, no KV connector, no router."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pdd_e2e.deployments import NAMESPACE, PARSERS
+from pdd_e2e.deployments import NAMESPACE
 from pdd_e2e.kube import Cluster, wait_for
 
 NAME = "reference"
 
 
-def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
+def pod(image: str, model_path: str, model: str, args: Sequence[str]) -> dict[str, Any]:
     """Runs vLLM's own server in the engine image, with the settings that decide what a client sees and nothing else."""
     arguments = [
         "serve",
@@ -23,7 +23,7 @@ def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
         "32",
     ]
     arguments += ["--max-model-len", "4096", "--enforce-eager", "--kv-cache-memory-bytes", "512M"]
-    arguments += ["--enable-prompt-tokens-details", *PARSERS]
+    arguments += ["--enable-prompt-tokens-details", *args]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -77,10 +77,10 @@ def pod(image: str, model_path: str, model: str) -> dict[str, Any]:
 
 
 @contextmanager
-def reference(cluster: Cluster, image: str, model_path: str, model: str) -> Iterator[str]:
+def reference(cluster: Cluster, image: str, model_path: str, model: str, args: Sequence[str] = ()) -> Iterator[str]:
     """The URL of a reference engine, ready; the pod goes with the context."""
     cluster.delete("pod", NAME, NAMESPACE)
-    cluster.apply(pod(image, model_path, model))
+    cluster.apply(pod(image, model_path, model, args))
     try:
         wait_for(
             "the reference engine",

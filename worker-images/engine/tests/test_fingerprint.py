@@ -7,13 +7,14 @@ import struct
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pdd_engine.plugins.fingerprint import (
     MIB,
     FingerprintError,
+    adapters_fingerprint,
     model_folder,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -210,3 +211,25 @@ class TestModelFolder:
         with pytest.raises(FingerprintError, match="no such file or directory: /models/gone"):
             model_folder("/models/gone", None, None)
         assert not hub
+
+
+class TestAdapters:
+    FILES: ClassVar = {"adapter_config.json": b'{"r": 8}', "adapter_model.safetensors": safetensors(1000)}
+
+    def test_none(self) -> None:
+        assert adapters_fingerprint({}) == ""
+
+    def test_a_copy_is_the_same(self, tmp_path: Path) -> None:
+        one, other = write(tmp_path / "one", self.FILES), write(tmp_path / "other", self.FILES)
+        assert adapters_fingerprint({"a": one, "b": other}) == adapters_fingerprint({"b": one, "a": other})
+
+    @pytest.mark.parametrize("changed", ["name", "adapter_config.json", "adapter_model.safetensors", "more"])
+    def test_whatever_differs_is_seen(self, tmp_path: Path, changed: str) -> None:
+        one = write(tmp_path / "one", self.FILES)
+        other = write(tmp_path / "other", self.FILES | ({changed: b"xyz"} if changed in self.FILES else {}))
+        adapters = {"name": {"b": one}, "more": {"a": one, "b": one}}.get(changed, {"a": other})
+        assert adapters_fingerprint({"a": one}) != adapters_fingerprint(adapters)
+
+    def test_a_folder_without_an_adapter(self, tmp_path: Path) -> None:
+        with pytest.raises(FingerprintError, match="no adapter in"):
+            adapters_fingerprint({"a": write(tmp_path / "model", WEIGHTS)})

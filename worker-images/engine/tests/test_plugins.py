@@ -175,17 +175,20 @@ class TestFacts:
     def test_of_a_model_that_runs_here(self) -> None:
         config = EngineArgs(model=MODEL, dtype="float32", block_size=32, max_num_seqs=7).create_engine_config()
         config.cache_config.num_gpu_blocks = 10
-        answer = facts.facts(config, Namespace(served_model_name=None), role="prefill") | facts.fingerprints(config)
+        args = Namespace(served_model_name=None, lora_modules=None)
+        answer = facts.facts(config, args, role="prefill") | facts.fingerprints(config, args)
         assert answer["kv_cache_dtype"] == "float32"
         assert answer["kv_cache_tokens"] == 320
         assert answer["max_num_seqs"] == 7
         assert answer["position_seeds"] is False  # a CPU
-        assert len({answer["weights_fingerprint"], answer["tokenizer_fingerprint"]} - {""}) == 2
+        assert len({answer["weights_fingerprint"], answer["tokenizer_fingerprint"]} - {"unknown"}) == 2
+        assert answer["adapters_fingerprint"] == ""
 
     def test_an_engine_whose_files_are_not_found_serves_all_the_same(self) -> None:
         gone = SimpleNamespace(model="/gone", revision=None, tokenizer="org/gone", tokenizer_revision=None)
         config = SimpleNamespace(model_config=gone, load_config=SimpleNamespace(download_dir=None))
-        assert facts.fingerprints(config) == {"weights_fingerprint": "", "tokenizer_fingerprint": ""}
+        args = Namespace(lora_modules=[SimpleNamespace(name="tuned", path="/gone")])
+        assert set(facts.fingerprints(config, args).values()) == {"unknown"}
 
 
 class TestAlive:
@@ -282,4 +285,4 @@ class TestReleaseRoute:
     def test_a_core_that_knows_no_releases(self, client: TestClient) -> None:
         response = client.post("/pdd/v1/release", json={"request_ids": ["unknown method"]})
         assert response.status_code == 503
-        assert "the engine core takes no releases" in response.json()["error"]["message"]
+        assert "the engine core does not take leases" in response.json()["error"]["message"]

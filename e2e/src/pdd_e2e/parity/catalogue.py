@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pdd_e2e.deployments import ADAPTER
 from pdd_e2e.parity.steering import (
     COUNTING,
     MULTI_BYTE,
@@ -248,7 +249,8 @@ FEATURES: Sequence[Feature] = (
     Feature("`priority`", _M, "goes to every engine; with engines that schedule by it, else refused as by vLLM",
             both({"priority": 0})),
     Feature("LoRA adapters as `model`", _M, "the name goes to every engine; all roles start with the same "
-            "`--lora-modules` (`spec.engine.args`). An unknown one is 404", both({"model": "no-such-adapter"})),
+            "`--lora-modules` (`spec.engine.args`). An unknown one is 404",
+            (*both({"model": ADAPTER}), *both({"model": "no-such-adapter"}))),
     Feature("`user`, `metadata`, `store`, `service_tier` and unknown fields", _M, "taken and ignored, as by vLLM",
             both({"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "nonsense": 1})),
     # --- refused

@@ -32,6 +32,7 @@ MODEL_FACTS: dict[str, Any] = {
     "position_seeds": False,
     "weights_fingerprint": "w",
     "tokenizer_fingerprint": "t",
+    "adapters_fingerprint": "",
 }
 
 

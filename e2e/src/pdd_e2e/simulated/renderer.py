@@ -12,6 +12,7 @@ from pdd_e2e.simulated.engine import MODEL_FACTS, as_text
 
 _RENDERER_FACTS = (
     "model", "revision", "served_model_name", "vllm_version", "max_model_len", "tokenizer_fingerprint",
+    "adapters_fingerprint",
 )  # fmt: skip
 
 

@@ -10,7 +10,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.datastructures import State
 
-from pdd_engine.plugins.fingerprint import FingerprintError, tokenizer_fingerprint, weights_fingerprint
+from pdd_engine.plugins.fingerprint import (
+    FingerprintError,
+    adapters_fingerprint,
+    tokenizer_fingerprint,
+    weights_fingerprint,
+)
 
 logger = logging.getLogger("vllm.pdd.facts")
 
@@ -28,7 +33,7 @@ class FactsPlugin:
         config = engine_client.vllm_config
         state.pdd_facts = facts(config, args, role=os.environ.get("PDD_ROLE", ""))
         # Seconds of reading for a large model: in a thread, before the server says that it is ready.
-        state.pdd_facts |= await asyncio.to_thread(fingerprints, config)
+        state.pdd_facts |= await asyncio.to_thread(fingerprints, config, args)
 
 
 async def _answer(request: Request) -> dict[str, object]:
@@ -93,20 +98,26 @@ def position_seeds(config: Any) -> bool:
     return bool(config.use_v2_model_runner) and config.speculative_config is None
 
 
-def fingerprints(config: Any) -> dict[str, str]:
+def fingerprints(config: Any, args: Namespace) -> dict[str, str]:
     model, cache_dir = config.model_config, config.load_config.download_dir
     return {
-        "weights_fingerprint": _known(lambda: weights_fingerprint(model.model, model.revision, cache_dir)),
-        "tokenizer_fingerprint": _known(
+        "weights_fingerprint": known(lambda: weights_fingerprint(model.model, model.revision, cache_dir)),
+        "tokenizer_fingerprint": known(
             lambda: tokenizer_fingerprint(model.tokenizer, model.tokenizer_revision, cache_dir)
         ),
+        "adapters_fingerprint": known(lambda: adapters_fingerprint(adapters(args), cache_dir)),
     }
 
 
-def _known(fingerprint: Callable[[], str]) -> str:
-    """Empty where it is not to be found out: an engine serves without, but equals none that knows its own."""
+def adapters(args: Namespace) -> dict[str, str]:
+    """Name to path of the LoRA adapters that an engine or a renderer starts with."""
+    return {module.name: module.path for module in args.lora_modules or ()}
+
+
+def known(fingerprint: Callable[[], str]) -> str:
+    """Where it is not to be found out, the word unknown: who cannot tell serves, but equals none that can."""
     try:
         return fingerprint()
     except FingerprintError as error:
         logger.warning("no fingerprint: %s", error)
-        return ""
+        return "unknown"

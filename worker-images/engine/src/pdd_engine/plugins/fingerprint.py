@@ -1,4 +1,4 @@
-"""Which weights and which tokenizer an engine has: two values that are equal where the files are.
+"""Which weights, tokenizer and adapters an engine has: values that are equal where the files are.
 
 Two engines may hand KV over to each other if they run the same model. NIXL sees the same shapes in a fine-tuned or a
 newly quantised model, and passes its KV on; the tokens are wrong, and nobody is told. The fingerprints tell them apart.
@@ -18,7 +18,7 @@ here says that two models compute the same; that they differ is worth a person's
 import hashlib
 import importlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,6 +36,9 @@ CONFIGURATIONS = (
     "config.json", "generation_config.json", "params.json",
     "quantization_config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json",
 )  # fmt: skip
+
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin", "adapter_model.pt")
+ADAPTER_SETTINGS = ("adapter_config.json", "new_embeddings.*")
 
 TOKENIZERS = ("tokenizer.json", "tekken.json")
 """Complete tokenizers: the files in other formats beside them are not looked at, and not everywhere there."""
@@ -71,6 +74,21 @@ def tokenizer_fingerprint(tokenizer: str, revision: str | None = None, cache_dir
         expected = ", ".join((*TOKENIZERS, *VOCABULARIES))
         raise FingerprintError(f"no tokenizer in {folder}: expected one of {expected}")
     return _fingerprint(folder, [*tokenizers, *_present(folder, TOKENIZER_SETTINGS)], [])
+
+
+def adapters_fingerprint(adapters: Mapping[str, str], cache_dir: str | None = None) -> str:
+    """Of the LoRA adapters (name to path) that clients may ask for; empty where there are none.
+
+    The prompt's KV has an adapter in it as it has the weights: another one of the same name gives wrong tokens.
+    """
+    found = {}
+    for name, path in adapters.items():
+        folder = model_folder(path, None, cache_dir)
+        weights = _present(folder, ADAPTERS)
+        if not weights:
+            raise FingerprintError(f"no adapter in {folder}: expected one of {', '.join(ADAPTERS)}")
+        found[name] = _fingerprint(folder, _present(folder, ADAPTER_SETTINGS), weights)
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
 
 
 def model_folder(model: str, revision: str | None, cache_dir: str | None) -> Path:

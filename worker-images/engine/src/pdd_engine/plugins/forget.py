@@ -7,17 +7,12 @@ API server may be slower than the client's farewell. A request that has come end
 """
 
 import logging
-from argparse import Namespace
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from starlette.datastructures import State
-
 from pdd_engine.plugins import nixl
-from pdd_engine.plugins.errors import error_response
-from pdd_engine.plugins.release import BodyError, request_ids
+from pdd_engine.plugins.lease_route import LeaseRoute
 from pdd_engine.plugins.version import is_our_vllm
 
 UTILITY = "pdd_forget_leases"
@@ -28,31 +23,15 @@ MOST_KEPT = 10_000
 logger = logging.getLogger("vllm.pdd.forget")
 
 
-class ForgetPlugin:
-    """A vLLM endpoint plugin of every engine."""
+class ForgetPlugin(LeaseRoute):
+    """Answers with the leases that no engine core has been asked to read."""
 
     name = "pdd_forget"
-    required_tasks = ("generate",)
+    path = "/pdd/v1/forget"
+    utility = UTILITY
 
-    def attach_router(self, app: FastAPI) -> None:
-        app.add_api_route("/pdd/v1/forget", _answer, methods=["POST"], response_model=None)
-
-    async def init_state(self, engine_client: Any, state: State, args: Namespace) -> None:
-        state.pdd_engine_client = engine_client
-
-
-async def _answer(request: Request) -> JSONResponse:
-    try:
-        ids = request_ids(await request.body())
-    except BodyError as error:
-        return error_response(400, str(error), error.param)
-    client = request.app.state.pdd_engine_client
-    try:
-        answers = await client.engine_core.call_utility_all_async(UTILITY, ids) if ids else []
-    except Exception as error:
-        return error_response(503, f"the engine core forgets no leases: {error}")
-    unseen = set(ids).intersection(*answers) if answers else set()
-    return JSONResponse({"unseen": sorted(unseen)})
+    def told(self, ids: Sequence[str], answers: Sequence[list[str]]) -> dict[str, Any]:
+        return {"unseen": sorted(set(ids).intersection(*answers)) if answers else []}
 
 
 class Readings:

@@ -13,23 +13,15 @@ release is no expiry in vLLM's metrics. A reader that comes after it counts as o
 """
 
 import functools
-import json
 import logging
 import re
-from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from starlette.datastructures import State
-
 from pdd_engine.plugins import nixl
-from pdd_engine.plugins.errors import error_response
+from pdd_engine.plugins.lease_route import LeaseRoute
 from pdd_engine.plugins.version import is_our_vllm
 
-MOST_IDS = 1024
-LONGEST_ID = 512
 OWN_PART = re.compile(r"-[0-9a-f]{8}$")
 """What vLLM adds to the id that a request was sent with."""
 UTILITY = "pdd_release_leases"
@@ -38,55 +30,15 @@ UTILITY = "pdd_release_leases"
 logger = logging.getLogger("vllm.pdd.release")
 
 
-class ReleasePlugin:
-    """A vLLM endpoint plugin of every engine."""
+class ReleasePlugin(LeaseRoute):
+    """Answers with how many leases were released."""
 
     name = "pdd_release"
-    required_tasks = ("generate",)
+    path = "/pdd/v1/release"
+    utility = UTILITY
 
-    def attach_router(self, app: FastAPI) -> None:
-        app.add_api_route("/pdd/v1/release", _answer, methods=["POST"], response_model=None)
-
-    async def init_state(self, engine_client: Any, state: State, args: Namespace) -> None:
-        state.pdd_engine_client = engine_client
-
-
-class BodyError(ValueError):
-    """A body that makes no sense: says which part, and what was expected."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-def request_ids(body: bytes) -> list[str]:
-    try:
-        message = json.loads(body)
-    except ValueError as error:
-        raise BodyError(f"the body is not JSON: {error}") from error
-    if not isinstance(message, dict):
-        raise BodyError(f"the body is a {type(message).__name__}: expected an object")
-    ids = message.get("request_ids")
-    if not isinstance(ids, list) or not all(isinstance(each, str) and 0 < len(each) <= LONGEST_ID for each in ids):
-        expected = f"expected a list of strings of 1 to {LONGEST_ID} characters"
-        raise BodyError(f"request_ids: {expected}", "request_ids")
-    if len(ids) > MOST_IDS:
-        raise BodyError(f"request_ids has {len(ids)} entries: expected at most {MOST_IDS}", "request_ids")
-    return list(dict.fromkeys(ids))
-
-
-async def _answer(request: Request) -> JSONResponse:
-    try:
-        ids = request_ids(await request.body())
-    except BodyError as error:
-        return error_response(400, str(error), error.param)
-    client = request.app.state.pdd_engine_client
-    try:
-        # One engine core each with data parallelism; a lease is known to one of them.
-        released = await client.engine_core.call_utility_all_async(UTILITY, ids) if ids else []
-    except Exception as error:
-        return error_response(503, f"the engine core takes no releases: {error}")
-    return JSONResponse({"released": sum(released)})
+    def told(self, ids: Sequence[str], answers: Sequence[int]) -> dict[str, Any]:
+        return {"released": sum(answers)}
 
 
 def register() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from fastapi import FastAPI, Request, WebSocket
 from starlette.datastructures import State
 
-from pdd_engine.plugins.fingerprint import FingerprintError, tokenizer_fingerprint
+from pdd_engine.plugins.facts import adapters, known
+from pdd_engine.plugins.fingerprint import adapters_fingerprint, tokenizer_fingerprint
 from pdd_engine.renderer.session import PATHS, SessionMiddleware
 
 logger = logging.getLogger("vllm.pdd.renderer")
@@ -52,17 +53,11 @@ def facts(model: Any, args: Namespace) -> dict[str, object]:
         "served_model_name": args.served_model_name[0] if args.served_model_name else model.model,
         "vllm_version": vllm.__version__,
         "max_model_len": model.max_model_len,
-        "tokenizer_fingerprint": _tokenizer_fingerprint(model, args),
+        "tokenizer_fingerprint": known(
+            lambda: tokenizer_fingerprint(model.tokenizer, model.tokenizer_revision, args.download_dir)
+        ),
+        "adapters_fingerprint": known(lambda: adapters_fingerprint(adapters(args), args.download_dir)),
     }
-
-
-def _tokenizer_fingerprint(model: Any, args: Namespace) -> str:
-    """Empty where it is not to be found out: a renderer serves without, but equals no engine that knows its own."""
-    try:
-        return tokenizer_fingerprint(model.tokenizer, model.tokenizer_revision, args.download_dir)
-    except FingerprintError as error:
-        logger.warning("no fingerprint: %s", error)
-        return ""
 
 
 async def _facts(request: Request) -> dict[str, object]:

@@ -11,6 +11,7 @@ class RendererFacts(BaseModel):
     vllm_version: str
     max_model_len: int
     tokenizer_fingerprint: str
+    adapters_fingerprint: str
 
 
 class Facts(RendererFacts):

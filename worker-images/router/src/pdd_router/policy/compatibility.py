@@ -11,11 +11,11 @@ from typing import Any
 
 COMPARED = (
     "model", "revision", "vllm_version", "dtype", "kv_cache_dtype", "block_size", "kv_bytes_per_token",
-    "weights_fingerprint", "tokenizer_fingerprint",
+    "weights_fingerprint", "tokenizer_fingerprint", "adapters_fingerprint",
 )  # fmt: skip
 """Fields of an engine's facts that must be equal. `model` is a path in the pod: NIXL hashes it."""
 
-COMPARED_WITH_RENDERER = ("model", "revision", "vllm_version", "tokenizer_fingerprint")
+COMPARED_WITH_RENDERER = ("model", "revision", "vllm_version", "tokenizer_fingerprint", "adapters_fingerprint")
 
 
 @dataclass(frozen=True)
