@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from openai import OpenAI
 
-from pdd_e2e import running
+from pdd_e2e import line, running
 from pdd_e2e.asking import Outcome, ask
 from pdd_e2e.client import complete
 from pdd_e2e.deployments import NAMESPACE
@@ -32,13 +32,17 @@ def parts(sites: Sites, tiny: OpenAI) -> Engines:
 
 @pytest.fixture
 def url(sites: Sites, tiny: OpenAI, parts: Engines) -> Iterator[str]:
-    """Of a deployment that is whole before and after."""
+    """Of a deployment that is whole before and after. What breaks one engine restarts no other."""
     with running.endpoint(sites, "tiny") as found:
         wait_whole(found, parts)
+        before = parts.lives()
         yield found
     with running.endpoint(sites, "tiny") as found:
         wait_whole(found, parts)
         parts.wait_free(90)
+        after = parts.lives()
+    restarted = [role for role, lives in before.items() if after[role] != lives]
+    assert len(restarted) <= 1, f"{before} became {after}"
 
 
 def wait_whole(url: str, parts: Engines) -> None:
@@ -149,15 +153,55 @@ def test_md_killed_where_going_on_is_not_exact(url: str, pool: ThreadPoolExecuto
     assert "frequency_penalty" in outcome.error["message"]
 
 
-@pytest.mark.parametrize("after_seconds", [0.2, 0.9], ids=["in prefill", "after it"])
-def test_p_killed(
-    url: str, pool: ThreadPoolExecutor, parts: Engines, right: Callable[..., list[int]], after_seconds: float
+def wait_prefilled(parts: Engines) -> None:
+    """P has nothing to compute any more, and keeps the blocks that it computed."""
+    wait_for("P's lease", lambda: parts.prefill.held().keys() == {"vllm:kv_cache_usage_perc"}, seconds=30, every=0.05)
+
+
+def test_p_killed_in_prefill(
+    url: str, pool: ThreadPoolExecutor, parts: Engines, right: Callable[..., list[int]]
 ) -> None:
+    """Its core stands still, so the prompt is there and not done."""
+    parts.prefill.signal_core(signal.SIGSTOP)
     asked = [Asked(pool, url, 3000, 5, headers) for headers in (RELAY, DIRECT)]
-    time.sleep(after_seconds)
+    time.sleep(2)
     parts.prefill.kill()
     for each in asked:
-        assert_right_or_clean(each.outcome(), right(3000, 5))
+        outcome = each.outcome()
+        assert_right_or_clean(outcome, right(3000, 5))
+        assert outcome.complete or "prefill" in str(outcome.error), outcome
+
+
+@pytest.mark.parametrize("headers", [{**RELAY, "X-PDD-Cut": "20"}, DIRECT], ids=["P-RLD-MD", "P-MD"])
+def test_p_killed_before_md_has_pulled(
+    url: str, pool: ThreadPoolExecutor, parts: Engines, right: Callable[..., list[int]], headers: dict[str, str]
+) -> None:
+    """MD's core stands still until P is gone, and then computes the prompt itself."""
+    md = parts.main.pod()
+    parts.main.signal_core(signal.SIGSTOP, md)
+    try:
+        asked = Asked(pool, url, 3000, 9, headers)
+        asked.wait_tokens(20) if headers is not DIRECT else wait_prefilled(parts)
+        parts.prefill.kill()
+    finally:
+        parts.main.signal_core(signal.SIGCONT, md)
+    assert_right(asked.outcome(), right(3000, 9))
+
+
+@pytest.mark.skipif(not line.countable(), reason="asks the line for its counters and slows it down (PDD_E2E_LINE)")
+@pytest.mark.parametrize("headers", [{**RELAY, "X-PDD-Cut": "20"}, DIRECT], ids=["P-RLD-MD", "P-MD"])
+def test_p_killed_in_the_transfer(
+    url: str, pool: ThreadPoolExecutor, parts: Engines, right: Callable[..., list[int]], headers: dict[str, str]
+) -> None:
+    """Nine megabytes of KV cross a line that takes 9 s for them; after one or more P is killed."""
+    parts.wait_free(30)
+    with line.changed(rate="8mbit"):
+        began = line.now().a_to_b
+        asked = Asked(pool, url, 3000, 10, headers)
+        wait_for("a megabyte on the line", lambda: line.now().a_to_b - began > 1e6, seconds=30, every=0.05)
+        parts.prefill.kill()
+        assert line.now().a_to_b - began < 5e6
+    assert_right(asked.outcome(), right(3000, 10))
 
 
 def test_the_main_router_killed(

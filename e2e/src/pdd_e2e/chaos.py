@@ -21,12 +21,36 @@ PATIENCE_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
+class Breakage:
+    """A way to break a part: `act` does it and mends it after so many seconds, where it does not mend by itself."""
+
+    part: str
+    what: str
+    act: Callable[[float], None]
+    seconds: tuple[float, float] = (0.0, 0.0)
+    """The shortest and the longest."""
+
+
+@dataclass(frozen=True)
 class Fault:
-    """What is done to whom once so many requests have begun."""
+    """One breakage once so many requests have begun."""
 
     after: int
-    what: str
-    act: Callable[[], None]
+    breakage: Breakage
+    seconds: float
+
+    def __str__(self) -> str:
+        duration = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return f"after {self.after} requests: {self.breakage.part} {self.breakage.what}{duration}"
+
+
+def faults(seed: int, requests: int, breakages: Sequence[Breakage]) -> list[Fault]:
+    """Each breakage once, and a quarter of them again, in an order, at requests and for times drawn from the seed."""
+    random_ = random.Random(seed)
+    drawn = [*breakages, *random_.sample(breakages, len(breakages) // 4)]
+    random_.shuffle(drawn)
+    places = sorted(random_.sample(range(requests // 20, requests * 9 // 10), len(drawn)))
+    return [Fault(place, each, random_.uniform(*each.seconds)) for place, each in zip(places, drawn, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -58,8 +82,8 @@ def _one(random_: random.Random) -> Plan:
     return Plan(random_.choice(PROMPTS), random_.randint(1, MOST_TOKENS), random_.random() < 0.7, headers, leave)
 
 
-def hang(role: Role, seconds: float) -> Callable[[], None]:
-    def act() -> None:
+def hang(role: Role) -> Callable[[float], None]:
+    def act(seconds: float) -> None:
         pod = role.pod()
         role.signal_core(signal.SIGSTOP, pod)
         try:
@@ -72,18 +96,20 @@ def hang(role: Role, seconds: float) -> Callable[[], None]:
 
 @dataclass
 class Report:
-    """`wrong` and `hung` must be empty."""
+    """`wrong`, `hung` and `whole` must be empty."""
 
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
+    """What was to break and did not, with why."""
     resumed: int = 0
     told_to_come_again: int = 0
 
     def __str__(self) -> str:
         return (
             f"{dict(self.ends)}, {self.resumed} had trouble on the way, told to come again {self.told_to_come_again} "
-            f"times; wrong: {self.wrong}; hung: {self.hung}"
+            f"times; wrong: {self.wrong}; hung: {self.hung}; did not break: {self.whole}"
         )
 
 
@@ -99,15 +125,23 @@ def run(
 ) -> Report:
     report, begun, lock = Report(), [0], threading.Lock()
     waiting = sorted(faults, key=lambda fault: fault.after)
+    # What hangs is not killed before it goes on, and what was killed is back before it hangs.
+    parts = {fault.breakage.part: threading.Lock() for fault in faults}
     acting: list[threading.Thread] = []
+
+    def act(fault: Fault) -> None:
+        with parts[fault.breakage.part]:
+            said(str(fault))
+            try:
+                fault.breakage.act(fault.seconds)
+            except Exception as error:
+                report.whole.append(f"{fault}: {error}")
 
     def request(index: int) -> None:
         with lock:
             begun[0] += 1
             while waiting and waiting[0].after <= begun[0]:
-                fault = waiting.pop(0)
-                said(f"after {begun[0]} requests: {fault.what}")
-                acting.append(threading.Thread(target=fault.act, name=fault.what))
+                acting.append(threading.Thread(target=act, args=(waiting.pop(0),)))
                 acting[-1].start()
         one, began = plans[index], time.monotonic()
         while True:

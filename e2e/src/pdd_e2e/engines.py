@@ -44,6 +44,15 @@ class Role:
 
         return wait_for(f"a ready {self.component} pod", look, seconds=300)
 
+    def lives(self) -> set[tuple[str, int]]:
+        """Its pods' containers that run: a restart is another life."""
+        return {
+            (str(pod["metadata"]["name"]), int(status["restartCount"]))
+            for pod in running.pods(self.cluster, self.deployment, self.component)
+            if "deletionTimestamp" not in pod["metadata"]
+            for status in pod["status"].get("containerStatuses", ())
+        }
+
     def metrics(self) -> dict[str, float]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.pod()}:8000/proxy/metrics"
         text = self.cluster.kubectl("get", "--raw", path)
@@ -78,9 +87,15 @@ class Engines:
     relay: Role
     main: Role
 
+    @property
+    def roles(self) -> dict[str, Role]:
+        return {"prefill": self.prefill, "relay": self.relay, "main": self.main}
+
     def held(self) -> dict[str, dict[str, float]]:
-        roles = {"prefill": self.prefill, "relay": self.relay, "main": self.main}
-        return {name: held for name, role in roles.items() if (held := role.held())}
+        return {name: held for name, role in self.roles.items() if (held := role.held())}
+
+    def lives(self) -> dict[str, set[tuple[str, int]]]:
+        return {name: role.lives() for name, role in self.roles.items()}
 
     def wait_free(self, seconds: float) -> None:
         """Until no engine holds anything. Raises WaitedTooLongError, which says what is held where."""

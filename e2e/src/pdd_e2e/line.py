@@ -1,4 +1,4 @@
-"""The line's own byte counters, where the suite may ask the line (localkube's emulator)."""
+"""The line's own counters and settings, where the suite may ask the line (localkube's emulator)."""
 
 import os
 import subprocess
@@ -22,18 +22,49 @@ def countable() -> bool:
     return bool(_COMMAND)
 
 
-def _now() -> Crossed:
-    done = subprocess.run([*_COMMAND.split(), "show"], capture_output=True, text=True, check=True)
-    rows = [dict(word.split("=", 1) for word in row.split() if "=" in word) for row in done.stdout.splitlines()]
-    count = {row["dir"]: int(row["out_bytes"]) for row in rows if "dir" in row}
-    return Crossed(count["ab"], count["ba"])
+def _line(*arguments: str) -> str:
+    return subprocess.run([*_COMMAND.split(), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def _shown() -> dict[str, dict[str, str]]:
+    """Settings and counters by direction: `ab`, `ba`."""
+    rows = [dict(word.split("=", 1) for word in row.split() if "=" in word) for row in _line("show").splitlines()]
+    return {row["dir"]: row for row in rows if "dir" in row}
+
+
+def now() -> Crossed:
+    """Since the line began."""
+    shown = _shown()
+    return Crossed(int(shown["ab"]["out_bytes"]), int(shown["ba"]["out_bytes"]))
+
+
+@contextmanager
+def changed(**settings: str) -> Iterator[None]:
+    """The line with other settings (`rate="8mbit"`, `delay="40ms"`) while the context lasts."""
+    before = _shown()
+    _line("set", *(f"{name}={value}" for name, value in settings.items()))
+    try:
+        yield
+    finally:
+        for direction, row in before.items():
+            _line("set", f"dir={direction}", *(f"{name}={row[name]}" for name in settings))
+
+
+@contextmanager
+def cut() -> Iterator[None]:
+    """Silence in both directions while the context lasts."""
+    _line("down")
+    try:
+        yield
+    finally:
+        _line("up")
 
 
 @contextmanager
 def crossing() -> Iterator[Crossed]:
     """Filled at the end of the context with what crossed meanwhile, whoever sent it."""
-    before, crossed = _now(), Crossed()
+    before, crossed = now(), Crossed()
     yield crossed
-    after = _now()
+    after = now()
     crossed.a_to_b = after.a_to_b - before.a_to_b
     crossed.b_to_a = after.b_to_a - before.b_to_a

@@ -33,7 +33,7 @@ CUT_OFF_SECONDS = 10.0
 # How long a request that lost its engine looks for another one.
 RECOVERY_SECONDS = 30.0
 
-# A client must have sent a request's head, and then its body, in this time.
+# A client must have sent the body of a request in this time. Its head: CLIENT_KEEP_ALIVE_SECONDS.
 CLIENT_SECONDS = 20.0
 
 # A client that does not read has gone, as far as its slot and the engines are concerned.

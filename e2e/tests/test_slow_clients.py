@@ -1,0 +1,56 @@
+"""Clients that are slow on purpose keep nothing: each is ended in its time, and others do not notice."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from openai import OpenAI
+
+from pdd_e2e import running
+from pdd_e2e.asking import ask
+from pdd_e2e.engines import engines
+from pdd_e2e.environment import Sites
+from pdd_e2e.prompts import prompt
+from pdd_e2e.slow_clients import slow
+
+pytestmark = pytest.mark.e2e
+
+BODY_SECONDS, HEAD_SECONDS, READING_SECONDS = 20, 60, 60
+LATE = 10
+"""Seconds by which a busy machine may be late."""
+PATIENCE = 110.0
+
+
+@pytest.fixture
+def url(sites: Sites, tiny: OpenAI) -> Iterator[str]:
+    with running.endpoint(sites, "tiny") as found:
+        yield found
+
+
+def test_slow_in_every_way(sites: Sites, url: str) -> None:
+    parts = engines(sites, "tiny")
+    parts.wait_free(60)
+    pod = str(running.pods(sites.a, "tiny", "front-router")[0]["metadata"]["name"])
+    short = {"model": "tiny", "prompt": "slow", "max_tokens": 4}
+    # More than the buffers of a connection hold.
+    long = {"model": "tiny", "prompt": prompt(20, 1), "max_tokens": 3900, "stream": True, "logprobs": 20}
+    long |= {"ignore_eos": True, "return_token_ids": True}
+    with ThreadPoolExecutor() as pool:
+        ways = {"head": short, "body": short, "reading": long}
+        clients = {
+            how: [pool.submit(slow, sites.a, pod, how, body, patience=PATIENCE) for _ in range(3)]
+            for how, body in ways.items()
+        }
+        others = [ask(url, "tiny", prompt(50, n), max_tokens=4) for n in range(20)]
+        ends = {how: [client.result() for client in each] for how, each in clients.items()}
+    print(ends)
+    assert all(other.complete for other in others)
+    for status, seconds in ends["body"]:
+        assert status == "HTTP/1.1 408 Request Timeout"
+        assert BODY_SECONDS - 1 < seconds < BODY_SECONDS + LATE
+    for status, seconds in ends["head"]:
+        assert status == ""
+        assert HEAD_SECONDS - 1 < seconds < HEAD_SECONDS + LATE
+    for _, seconds in ends["reading"]:
+        assert READING_SECONDS - 1 < seconds < PATIENCE
+    parts.wait_free(5)
