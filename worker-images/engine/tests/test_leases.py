@@ -22,7 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPu
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from pdd_engine.plugins import lease_guard, nixl, reconnect, release
 
@@ -228,6 +228,19 @@ class TestScheduler:
     def test_one_that_says_nothing_is_taken(self, scheduler: Any, clock: Clock) -> None:
         scheduler.on_new_request(request())
         assert scheduler.pdd_arrivals.good_until == {(P, LEASE): clock.now + 15}
+
+    @pytest.mark.parametrize("nodes", [1, 2])
+    def test_a_lease_says_when_it_began(self, scheduler: Any, clock: Clock, nodes: int) -> None:
+        """By the host's clock; of several hosts each has its own."""
+        parallel = SimpleNamespace(nnodes=nodes, pipeline_parallel_size=1, decode_context_parallel_size=1)
+        scheduler.vllm_config.parallel_config, scheduler.transfer_tp_size = parallel, 1
+        scheduler.engine_id, scheduler.side_channel_host, scheduler.side_channel_port = P, "p", 5600
+        scheduler.get_exchange_clipped_blocks = lambda blocks: blocks
+        done = request(do_remote_decode=True, do_remote_prefill=False, remote_block_ids=None)
+        done.status = RequestStatus.FINISHED_LENGTH_CAPPED
+        keeps, told = scheduler.request_finished(done, ([1, 2],))
+        assert keeps
+        assert told.get("pdd_leased_at") == (clock.now if nodes == 1 else None)
 
     def test_a_lease_is_none_of_it(self, scheduler: Any) -> None:
         lease = request(do_remote_decode=True, do_remote_prefill=False, pdd_usable_until=1.0, remote_block_ids=None)

@@ -7,6 +7,7 @@ changes all that follow. It keeps leases like P and refuses to decode from KV th
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -67,6 +68,9 @@ class SimulatedEngine:
     ends_with: str = ""
     """How a stream that dies ends: killed, error, abort, cut; empty: as it should."""
     prefill_seconds: float = 0.0
+    answer_seconds: float = 0.0
+    """For how long the answer of a prefill is on its way."""
+    clock_ahead: float = 0.0
     fails_pull: bool = False
     hangs: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +101,7 @@ class SimulatedEngine:
         del http
         if self.hangs:
             await asyncio.Event().wait()
-        return web.json_response({})
+        return web.json_response({"clock": monotonic() + self.clock_ahead})
 
     async def _release(self, http: web.Request) -> web.Response:
         asked = orjson.loads(await http.read())["request_ids"]
@@ -131,6 +135,8 @@ class SimulatedEngine:
             await asyncio.sleep(self.prefill_seconds)
             lease = f"lease-{number}"
             given_back = {"do_remote_prefill": True, "remote_request_id": lease, "remote_num_tokens": len(prompt)}
+            given_back["pdd_leased_at"] = monotonic() + self.clock_ahead
+            await asyncio.sleep(self.answer_seconds)
         if kv.get("do_remote_prefill"):
             await asyncio.sleep(self.pull_seconds)
             if self.fails_pull:

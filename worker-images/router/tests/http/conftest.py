@@ -20,14 +20,23 @@ from pdd_router.main.app import Main
 from pdd_router.sessions import line_session, local_session
 from pdd_router.tasks import running
 
+Serve = Callable[[web.Application], Awaitable[str]]
 
-async def serve(stack: AsyncExitStack, app: web.Application) -> str:
-    runner = web.AppRunner(app, handler_cancellation=True)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    return f"127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Serves an application until the test ends, and returns its host and port."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(app: web.Application) -> str:
+            runner = web.AppRunner(app, handler_cancellation=True)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            return f"127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
+
+        yield begin
 
 
 @dataclass
@@ -52,7 +61,7 @@ Start = Callable[..., Awaitable[TwoSites]]
 
 
 @pytest.fixture
-async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+async def start(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> AsyncIterator[Start]:
     """Starts the two sites; keywords change the engines: `relay={"dies_after_tokens": 2}`."""
 
     async def nothing_to_discover(self: Any) -> None:
@@ -71,7 +80,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
                 stack,
             )
             stack.push_async_callback(sites.client.close)
-            where = {name: "http://" + await serve(stack, getattr(sites, name).app())
+            where = {name: "http://" + await serve(getattr(sites, name).app())
                      for name in ("prefill", "relay", "main", "renderer")}  # fmt: skip
             local = await stack.enter_async_context(local_session())
             line = await stack.enter_async_context(line_session())
@@ -80,7 +89,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
             main = Main(ConfigWatch(Path("unused"), main_config), local)
             main._engines.update([Endpoint("md-0", where["main"])])
             await stack.enter_async_context(running(main.background()))
-            address = await serve(stack, main.app())
+            address = await serve(main.app())
             front_config = FrontConfig(
                 mode="front",
                 site="site-a",
@@ -101,7 +110,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
             front._renderers.update([Endpoint("t-0", where["renderer"])])
             stack.callback(front.close)
             await stack.enter_async_context(running(front.background()))
-            sites.url = "http://" + await serve(stack, front.app())
+            sites.url = "http://" + await serve(front.app())
             async with asyncio.timeout(30):
                 while not await _ready(sites):
                     await asyncio.sleep(0.02)

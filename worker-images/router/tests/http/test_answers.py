@@ -185,6 +185,17 @@ async def test_a_pull_tells_md_until_when_its_lease_is_usable(start: Any) -> Non
     assert 15 < params["pdd_usable_until"] - time() < 20
 
 
+async def test_an_answer_of_p_that_was_long_on_its_way_brings_an_older_lease(start: Any) -> None:
+    """By P's clock, which is another one."""
+    sites = await start(prefill={"answer_seconds": 2.0, "clock_ahead": 5000.0}, tolerated_wait_millis=60_000)
+    async with asyncio.timeout(5):
+        while sites.front._prefill.known[0].here(0.0) is None:
+            await asyncio.sleep(0.01)
+    await sites.complete(BODY)
+    params = sites.main.requests[0]["kv_transfer_params"]
+    assert 10 < params["pdd_usable_until"] - time() < 18
+
+
 async def test_a_next_turn_waits_for_the_kv_that_is_on_the_line(start: Any) -> None:
     """It would fetch all of it a second time."""
     sites = await start(main={"pull_seconds": 0.3}, relay={"token_seconds": 0.0})

@@ -1,7 +1,6 @@
 """Discovery against an API server that misbehaves: the last known endpoints stay, and the watch comes back."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import orjson
@@ -24,7 +23,7 @@ SLICE = {
 
 
 @pytest.mark.parametrize("trouble", ["reset", "half a line", "an error object", "not JSON"])
-async def test_a_watch_that_breaks_is_begun_again(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+async def test_a_watch_that_breaks_is_begun_again(monkeypatch: pytest.MonkeyPatch, serve: Any, trouble: str) -> None:
     lists, seen = 0, []
 
     async def endpoint_slices(http: web.Request) -> web.StreamResponse:
@@ -51,26 +50,20 @@ async def test_a_watch_that_breaks_is_begun_again(monkeypatch: pytest.MonkeyPatc
     app = web.Application()
     app.add_routes([web.get("/apis/discovery.k8s.io/v1/namespaces/n/endpointslices", endpoint_slices)])
     monkeypatch.setattr(discovery, "_RETRY_SECONDS", 0.05)
-    async with AsyncExitStack() as stack:
-        runner = web.AppRunner(app)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    address = await serve(app)
 
-        def api_server() -> None:
-            Configuration.set_default(Configuration(host=f"http://127.0.0.1:{port}"))
+    def api_server() -> None:
+        Configuration.set_default(Configuration(host=f"http://{address}"))
 
-        monkeypatch.setattr(discovery, "load_incluster_config", api_server)
-        updates: dict[str, Any] = {"s": seen.append}
-        task = asyncio.create_task(Discovery("n", updates).run())
-        try:
-            async with asyncio.timeout(30):
-                while lists < 3 and not task.done():
-                    await asyncio.sleep(0.02)
-            assert not task.done()
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
+    monkeypatch.setattr(discovery, "load_incluster_config", api_server)
+    updates: dict[str, Any] = {"s": seen.append}
+    task = asyncio.create_task(Discovery("n", updates).run())
+    try:
+        async with asyncio.timeout(30):
+            while lists < 3 and not task.done():
+                await asyncio.sleep(0.02)
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
     assert {tuple(update) for update in seen} == {(Endpoint("p-1", "http://10.0.0.1:8000"),)}

@@ -1,7 +1,7 @@
 """Engines that tell no facts, or nonsense, are not used, and do not stop the router."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,7 +14,7 @@ from pdd_router.sessions import local_session
 
 
 @pytest.mark.parametrize("told", ["{}", "not JSON", '{"role": 1}'])
-async def test_nonsense_is_survived(told: str) -> None:
+async def test_nonsense_is_survived(serve: Any, told: str) -> None:
     asked = 0
 
     async def facts(http: web.Request) -> web.Response:
@@ -24,16 +24,10 @@ async def test_nonsense_is_survived(told: str) -> None:
 
     app = web.Application()
     app.add_routes([web.get("/pdd/v1/facts", facts)])
-    async with AsyncExitStack() as stack:
-        runner = web.AppRunner(app)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-        session = await stack.enter_async_context(local_session())
+    address = await serve(app)
+    async with local_session() as session:
         pool = EnginePool("prefill", lambda e: Engine(session, e.name, e.url))
-        pool.update([Endpoint("p-0", f"http://127.0.0.1:{port}")])
+        pool.update([Endpoint("p-0", f"http://{address}")])
         task = asyncio.create_task(keep_learning([pool]))
         async with asyncio.timeout(30):
             while asked < 2 and not task.done():

@@ -3,10 +3,11 @@
 vLLM's `/health` asks whether the core's process is there. A core that hangs, or is stopped, is there: its API server
 takes requests and says that all is well. The round trip goes through the core's own loop, between two of its steps, and
 waits for the step that runs but for no transfer. Nothing is answered while the core does not: how long is too long,
-the caller decides.
+the caller decides. `clock` is this host's monotonic one, in seconds, when the question came.
 """
 
 import asyncio
+import time
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -54,11 +55,11 @@ class RoundTrips:
 
 
 async def _answer(raw_request: Request) -> JSONResponse:
-    state = raw_request.app.state
+    state, clock = raw_request.app.state, time.monotonic()
     try:
         await state.pdd_round_trips.one()
     except Exception as error:
         # A core that ends takes no calls any more, and says so: it is alive until its work is done.
         if state.pdd_engine_client.errored:
             return error_response(503, f"the engine core is dead: {error}")
-    return JSONResponse({})
+    return JSONResponse({"clock": clock})

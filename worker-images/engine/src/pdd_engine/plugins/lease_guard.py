@@ -5,6 +5,8 @@ sends. After that it gives them to other prompts. A reader that comes later, or 
 somebody else's KV from vLLM, with status 200, and keeps it in its prefix cache for all who ask the same. NIXL tells
 nobody. So the reader minds the time itself:
 
+- A prefill engine says when a lease began (`kv_transfer_params.pdd_leased_at`, seconds of its host's monotonic clock,
+  which `/pdd/v1/alive` tells too): its answer may be long on its way.
 - A request says until when its lease may be used (`kv_transfer_params.pdd_usable_until`, seconds of the epoch). If the
   scheduler sees it later, it is an ordinary request: the prompt is computed here.
 - From then on each heartbeat that was really sent lets the reader trust the lease for a while, less than it lets the
@@ -126,7 +128,7 @@ def _patch() -> None:
         NixlPullConnectorWorker.pdd_guards_leases = True
 
 
-# The reader's scheduler: takes requests or refuses them, and tells its workers of those that it took.
+# The scheduler. The reader's takes requests or refuses them, and tells its workers of those that it took.
 
 
 @dataclass
@@ -142,6 +144,15 @@ def _patch_scheduler(scheduler_class: Any) -> None:
     init = scheduler_class.__init__
     on_new_request = scheduler_class.on_new_request
     build_connector_meta = scheduler_class.build_connector_meta
+    request_finished = scheduler_class.request_finished
+
+    def finish_and_say_when(scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> tuple[bool, Any]:
+        began = time.monotonic()
+        keeps, params = request_finished(scheduler, request, *args, **kwargs)
+        # The API server may be on another host than this core, and have another clock.
+        if keeps and params and scheduler.vllm_config.parallel_config.nnodes == 1:
+            params["pdd_leased_at"] = began
+        return keeps, params
 
     def init_with_arrivals(scheduler: Any, *args: Any, **kwargs: Any) -> None:
         init(scheduler, *args, **kwargs)
@@ -173,6 +184,7 @@ def _patch_scheduler(scheduler_class: Any) -> None:
     scheduler_class.__init__ = init_with_arrivals
     scheduler_class.on_new_request = take_or_refuse
     scheduler_class.build_connector_meta = build_and_tell
+    scheduler_class.request_finished = finish_and_say_when
 
 
 def reads_remotely(kv_transfer_params: Any) -> bool:

@@ -114,6 +114,7 @@ class Engine:
         self._session = session
         self._calls = Calls()
         self._answered_at = monotonic()
+        self._clock_ahead: float | None = None
 
     @property
     def known(self) -> bool:
@@ -144,9 +145,10 @@ class Engine:
 
         One that refuses connections is gone at once; one that does not answer may be in a long step, and gets time.
         """
+        asked = monotonic()
         try:
             async with self._session.get(f"{self.url}/pdd/v1/alive", timeout=timeouts.ALIVE) as response:
-                await response.read()
+                text = await response.read()
                 if response.status != 200:
                     return f"HTTP {response.status} to /pdd/v1/alive"
         except ClientConnectorError as error:
@@ -155,7 +157,16 @@ class Engine:
             silent = monotonic() - self._answered_at
             return f"has not answered for {silent:.0f} s" if silent > timeouts.HUNG_SECONDS else None
         self._answered_at = monotonic()
+        try:
+            # The most that it can be ahead: what is so old by its clock is then at least as old by ours.
+            self._clock_ahead = float(orjson.loads(text)["clock"]) - asked
+        except (KeyError, TypeError, ValueError):
+            return f"tells no clock at /pdd/v1/alive ({text[:80]!r}): does it run the router's version of pdd_engine?"
         return None
+
+    def here(self, moment: float) -> float | None:
+        """A moment of its monotonic clock by ours, or a little earlier; None while its clock is not known."""
+        return None if self._clock_ahead is None else moment - self._clock_ahead
 
     def put_aside(self) -> None:
         """Ends the calls that wait for it: their requests go on elsewhere, or end with an error."""

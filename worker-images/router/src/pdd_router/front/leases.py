@@ -103,6 +103,7 @@ class Leases:
     ) -> AsyncIterator[Prefilled]:
         request_id = f"{headers[REQUEST_ID]}-p{next(self._numbers)}"
         asked = Work(work.token_ids, sampling_params, work.model, work.cache_salt, work.priority)
+        began = monotonic()
         try:
             generated = await engine.generate(
                 asked, headers={**headers, REQUEST_ID: request_id}, kv_transfer_params=_LEASE
@@ -113,8 +114,10 @@ class Leases:
             raise
         if generated.kv_transfer_params is None:
             raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
+        params = generated.kv_transfer_params
+        at = engine.here(params["pdd_leased_at"]) if "pdd_leased_at" in params else monotonic()
         prefilled = Prefilled(
-            engine, generated.kv_transfer_params, generated.cached_tokens, generated.prompt_logprobs, monotonic()
+            engine, params, generated.cached_tokens, generated.prompt_logprobs, began if at is None else at
         )
         try:
             yield prefilled
