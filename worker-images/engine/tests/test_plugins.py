@@ -181,6 +181,7 @@ class TestFacts:
         assert answer["kv_cache_tokens"] == 320
         assert answer["max_num_seqs"] == 7
         assert answer["position_seeds"] is False  # a CPU
+        assert answer["kv_lease_duration"] == 0  # no connector
         assert len({answer["weights_fingerprint"], answer["tokenizer_fingerprint"]} - {"unknown"}) == 2
         assert answer["adapters_fingerprint"] == ""
 

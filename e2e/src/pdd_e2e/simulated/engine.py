@@ -31,6 +31,7 @@ MODEL_FACTS: dict[str, Any] = {
     "kv_cache_tokens": 100_000,
     "max_num_seqs": 16,
     "position_seeds": False,
+    "kv_lease_duration": 30.0,
     "weights_fingerprint": "w",
     "tokenizer_fingerprint": "t",
     "adapters_fingerprint": "",

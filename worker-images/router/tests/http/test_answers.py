@@ -185,6 +185,15 @@ async def test_a_pull_tells_md_until_when_its_lease_is_usable(start: Any) -> Non
     assert 15 < params["pdd_usable_until"] - time() < 20
 
 
+async def test_a_shorter_lease_is_usable_for_less(start: Any) -> None:
+    """RLD's too."""
+    short = {"facts": {"kv_lease_duration": 6.0}}
+    sites = await start(prefill=short, relay=short, main=short)
+    await sites.complete(BODY, RELAY)
+    for engine in (sites.relay, sites.main):
+        assert 1 < engine.requests[0]["kv_transfer_params"]["pdd_usable_until"] - time() < 4
+
+
 async def test_an_answer_of_p_that_was_long_on_its_way_brings_an_older_lease(start: Any) -> None:
     """By P's clock, which is another one."""
     sites = await start(prefill={"answer_seconds": 2.0, "clock_ahead": 5000.0}, tolerated_wait_millis=60_000)

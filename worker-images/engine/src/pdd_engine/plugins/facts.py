@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.datastructures import State
 
+from pdd_engine.plugins import nixl
 from pdd_engine.plugins.fingerprint import (
     FingerprintError,
     adapters_fingerprint,
@@ -59,6 +60,7 @@ def facts(config: Any, args: Namespace, role: str) -> dict[str, object]:
         "kv_cache_tokens": kv_cache_tokens(cache),
         "max_num_seqs": config.scheduler_config.max_num_seqs,
         "position_seeds": position_seeds(config),
+        "kv_lease_duration": nixl.lease_seconds(config.kv_transfer_config),
     }
 
 

@@ -21,7 +21,7 @@ nobody. So the reader minds the time itself:
 
 What the reader declined counts in its `vllm:nixl_num_kv_expired_reqs_total`, which in a prefill engine counts leases
 that ended unread, and each is a line in the log. Clocks are monotonic, but for that one moment of the epoch. Both
-engines need the same `kv_lease_duration`.
+engines need the same `kv_lease_duration`: the router compares it.
 """
 
 import logging
@@ -199,7 +199,7 @@ class Reads:
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
-        self._terms = Terms(_duration(worker))
+        self._terms = Terms(nixl.lease_seconds(worker.kv_transfer_config))
         self._watches: dict[Key, Watch] = {}
         self._lease_of: dict[str, Key] = {}
         """By this engine's request ids: what is read or waits for its engines to meet."""
@@ -304,10 +304,6 @@ class Reads:
             return engine_id in self._worker._handshake_futures
 
 
-def _duration(connector: Any) -> float:
-    return float(connector.kv_transfer_config.get_from_extra_config("kv_lease_duration", 30))
-
-
 def _patch_reader(worker_class: Any) -> None:
     init = worker_class.__init__
     start_load_kv = worker_class.start_load_kv
@@ -394,7 +390,7 @@ def _patch_owner(worker_class: Any) -> None:
         worker.pdd_ends = Ends(time.perf_counter())
 
     def reap_expired_unless_slept(worker: Any, done_sending: set[str]) -> None:
-        sleep = Terms(_duration(worker)).sleep
+        sleep = Terms(nixl.lease_seconds(worker.kv_transfer_config)).sleep
         over = worker.pdd_ends.extend_after_sleep(
             worker._reqs_to_send, time.perf_counter(), sleep=sleep, extension=worker._lease_extension
         )

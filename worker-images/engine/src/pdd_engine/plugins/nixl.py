@@ -8,6 +8,11 @@ CONNECTORS = ("NixlConnector", "NixlPullConnector")
 """vLLM's names of the connector whose readers pull. Others are left alone."""
 
 
+def lease_seconds(transfer_config: Any) -> float:
+    """How long an engine keeps a lease that nobody has begun to read: vLLM's default is 30. 0 without transfers."""
+    return float(transfer_config.get_from_extra_config("kv_lease_duration", 30)) if transfer_config is not None else 0.0
+
+
 def when_loaded(patch: Callable[[], None]) -> None:
     """`patch` must be idempotent: it is called whenever vLLM looks the connector up."""
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory  # noqa: PLC0415

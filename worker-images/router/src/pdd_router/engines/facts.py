@@ -22,4 +22,5 @@ class Facts(RendererFacts):
     kv_cache_tokens: int
     max_num_seqs: int
     position_seeds: bool
+    kv_lease_duration: float
     weights_fingerprint: str

@@ -12,8 +12,8 @@ import structlog
 
 from pdd_router import metrics
 from pdd_router.engines.client import Engine, Work
+from pdd_router.engines.lease import USABLE_SHARE, Lease
 from pdd_router.errors import ApiError, UpstreamError
-from pdd_router.line.site import Lease
 from pdd_router.origin import REQUEST_ID
 from pdd_router.policy.compatibility import form
 from pdd_router.policy.sampling import PREFILL, for_prefill
@@ -54,7 +54,7 @@ class Prefilled:
     def hand_over(self, reader: "Reader") -> Lease:
         """To the one reader, just before it is asked: from here on the blocks are the reader's to free."""
         self._reader = reader
-        return Lease(self.kv_transfer_params, self.at)
+        return Lease(self.kv_transfer_params, self.at + self.engine.facts.kv_lease_duration * USABLE_SHARE)
 
     def read(self) -> None:
         """The reader has what it needs, and P knows."""

@@ -227,7 +227,7 @@ class Pipelines:
         relay_stream = relay.stream(
             replace(work, sampling_params=for_decode(work.sampling_params)),
             headers=run.ask.headers,
-            kv_transfer_params=prefilled.hand_over(relay).kv_transfer_params,
+            kv_transfer_params=prefilled.hand_over(relay).params(),
         )
         async with (
             aclosing(relay_stream),
@@ -268,7 +268,7 @@ class Pipelines:
         stream = relay.stream(
             replace(work, sampling_params=for_decode(work.sampling_params)),
             headers=run.ask.headers,
-            kv_transfer_params=prefilled.hand_over(relay).kv_transfer_params,
+            kv_transfer_params=prefilled.hand_over(relay).params(),
         )
         async with aclosing(stream):
             async for delta in stream:

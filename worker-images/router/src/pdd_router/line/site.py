@@ -12,22 +12,11 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from pdd_router import config, sse, timeouts
 from pdd_router.engines.calls import Calls
 from pdd_router.engines.client import Delta, Work, expect_ok, failures_named
+from pdd_router.engines.lease import Lease
 from pdd_router.errors import LeaseTooOldError, OverloadedError, RefusedError, UnavailableError, UpstreamError
 from pdd_router.line.round_trip import RoundTrips
 from pdd_router.origin import REQUEST_ID
 from pdd_router.policy.compatibility import Party
-
-# P keeps a lease for 30 s until its reader begins to renew it. A pull that MD would begin later than this is refused
-# there: P may have given the blocks away, and MD would read somebody else's.
-LEASE_USABLE_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A prompt's KV that an engine keeps for one reader; `at` is when, by this process's monotonic clock."""
-
-    kv_transfer_params: dict[str, Any]
-    at: float
 
 
 @dataclass(frozen=True)
@@ -145,7 +134,7 @@ class Site:
     def _told(self, lease: Lease) -> dict[str, Any]:
         return {
             "kv_transfer_params": lease.kv_transfer_params,
-            "usable_until": lease.at + LEASE_USABLE_SECONDS + self._clock_ahead,
+            "usable_until": lease.usable_until + self._clock_ahead,
         }
 
     def _url(self, path: str) -> str:

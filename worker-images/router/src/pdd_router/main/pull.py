@@ -3,19 +3,18 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from time import monotonic, perf_counter, time
+from time import monotonic, perf_counter
 from typing import Any
 
 from pdd_router.engines.client import Engine, Work
+from pdd_router.engines.lease import timed
 from pdd_router.errors import LeaseTooOldError
 from pdd_router.policy.affinity import chunk_hashes, extends
 from pdd_router.policy.sampling import PREFILL
 
 _HIT_AT_PREFILL = "remote_prefill_cached_tokens"
-_USABLE_UNTIL = "pdd_usable_until"
 
-# P keeps the blocks of a lease for 30 s until MD begins to renew it. A pull must have reached MD well before that:
-# after it P gives the blocks to others, and MD would read theirs.
+# A lease of 30 s can be used for 20.
 _PATIENCE_SECONDS = 10.0
 
 
@@ -74,6 +73,6 @@ async def _pull(
     generated = await engine.generate(
         replace(work, sampling_params=PREFILL, reasoning_ended=None, reasoning_parser_kwargs=None),
         headers=dict(headers) | ({"X-Request-Id": f"{request_id}-pull"} if request_id else {}),
-        kv_transfer_params=params | {_USABLE_UNTIL: time() + usable_seconds},
+        kv_transfer_params=timed(params, usable_seconds),
     )
     return generated.cached_tokens

@@ -11,9 +11,10 @@ from typing import Any
 
 COMPARED = (
     "model", "revision", "vllm_version", "dtype", "kv_cache_dtype", "block_size", "kv_bytes_per_token",
-    "weights_fingerprint", "tokenizer_fingerprint", "adapters_fingerprint",
+    "kv_lease_duration", "weights_fingerprint", "tokenizer_fingerprint", "adapters_fingerprint",
 )  # fmt: skip
-"""Fields of an engine's facts that must be equal. `model` is a path in the pod: NIXL hashes it."""
+"""Fields of an engine's facts that must be equal. `model` is a path in the pod: NIXL hashes it. A reader trusts a
+lease for as long as its own settings say."""
 
 COMPARED_WITH_RENDERER = ("model", "revision", "vllm_version", "tokenizer_fingerprint", "adapters_fingerprint")
 
