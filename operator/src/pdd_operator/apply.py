@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.clusters.kinds import BY_NAME
 from pdd_operator.clusters.session import Object, Session
-from pdd_operator.desired.labels import ORPHANED, UID_LABEL, Manifest
+from pdd_operator.desired.labels import ORPHANED, UID_LABEL, Manifest, Owner
 from pdd_operator.plan.ownership import Key, adoptable, key, owned
 
 
@@ -19,7 +18,7 @@ class ForeignObjectError(Exception):
 
 async def apply(
     session: Session,
-    deployment: PDDDeployment,
+    owner: Owner,
     manifests: Iterable[Manifest],
     *,
     observed: Mapping[Key, Object],
@@ -37,7 +36,7 @@ async def apply(
         if not ours:
             about = manifest["metadata"]
             found = await session.get(kind, about["name"], about["namespace"])
-            ours = found is not None and (owned(deployment, found) or adoptable(deployment, found))
+            ours = found is not None and (owned(owner, found) or adoptable(owner, found))
             if found is not None and not ours:
                 raise ForeignObjectError(manifest)
         applied.append(await session.apply(kind, manifest, force=ours))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pdd_operator.api import MemberCluster, PDDDeployment, WANLink
 from pdd_operator.desired.front_router import RemoteSite
-from pdd_operator.desired.labels import UID_LABEL, Manifest
+from pdd_operator.desired.labels import UID_LABEL, Manifest, owner
 from pdd_operator.desired.sites import Images, desired_pods, front, main_site, prefill_site
 from pdd_operator.plan.nodes import Node, addresses
 from pdd_operator.plan.ownership import key, surplus
@@ -97,7 +97,7 @@ def test_pruning_never_selects_what_is_not_ours_or_still_wanted(wanted: PDDDeplo
             st.lists(st.tuples(st.sampled_from(["Service", "Deployment"]), names, label_sets), max_size=8)
         )
     ]
-    gone = surplus(wanted, observed=[*desired, *strangers], desired=desired)
+    gone = surplus(owner(wanted), observed=[*desired, *strangers], desired=desired)
     wanted_keys = {key(each) for each in desired}
     for each in gone:
         assert each["metadata"]["labels"][UID_LABEL] == wanted.metadata.uid

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pdd_operator.api import MemberCluster, WANLink
-from pdd_operator.desired.labels import labels
+from pdd_operator.desired.labels import labels, owner
 from pdd_operator.desired.sites import Images
 from pdd_operator.plan.known_addresses import known_addresses
 from pdd_operator.plan.nodes import Node, addresses, node
@@ -85,18 +85,18 @@ def test_only_our_uid_makes_an_object_ours() -> None:
         _object("namesake", other),
         _object("plain", None),
     ]
-    gone = surplus(wanted, observed=observed, desired=[_object("kept", ours)])
+    gone = surplus(owner(wanted), observed=observed, desired=[_object("kept", ours)])
     assert [each["metadata"]["name"] for each in gone] == ["stale"]
-    assert not owned(wanted, observed[2])
+    assert not owned(owner(wanted), observed[2])
 
 
 def test_only_what_was_orphaned_by_a_namesake_is_adopted() -> None:
     wanted = deployment()
     left = {**labels(wanted, "front-router"), "pdd.dev/deployment-uid": "orphaned"}
-    assert adoptable(wanted, _object("x", left))
-    assert not adoptable(wanted, _object("x", {**left, "app.kubernetes.io/instance": "another"}))
-    assert not adoptable(wanted, _object("x", {**left, "app.kubernetes.io/managed-by": "Helm"}))
-    assert not adoptable(wanted, _object("x", labels(wanted, "front-router")))
+    assert adoptable(owner(wanted), _object("x", left))
+    assert not adoptable(owner(wanted), _object("x", {**left, "app.kubernetes.io/instance": "another"}))
+    assert not adoptable(owner(wanted), _object("x", {**left, "app.kubernetes.io/managed-by": "Helm"}))
+    assert not adoptable(owner(wanted), _object("x", labels(wanted, "front-router")))
 
 
 def _node(name: str, ip: str, ready: bool = True) -> Node:

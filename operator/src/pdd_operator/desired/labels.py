@@ -1,5 +1,6 @@
-"""Names and labels of everything that a PDDDeployment owns."""
+"""Names and labels of everything that a PDDDeployment or a WANLink owns."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pdd_operator.api.pdd_deployment import PDDDeployment
@@ -18,8 +19,34 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 UID_LABEL: Final = "pdd.dev/deployment-uid"
+LINK_UID_LABEL: Final = "pdd.dev/link-uid"
 ORPHANED: Final = "orphaned"
 """Value of the uid label on objects that a deletion with policy Orphan left behind."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose the objects in a namespace of a member are: who carries `uid` under `uid_label` is theirs."""
+
+    kind: str
+    instance: str
+    namespace: str
+    uid: str
+    uid_label: str
+    remedy: str
+    """What to do where the operator may not work in that namespace."""
+
+    @property
+    def selector(self) -> str:
+        """Chooses everything of theirs."""
+        return f"{self.uid_label}={self.uid}"
+
+
+def owner(deployment: PDDDeployment) -> Owner:
+    """The PDDDeployment as an owner."""
+    about = deployment.metadata
+    remedy = f"add namespace {about.namespace} to the chart pdd-member there"
+    return Owner(deployment.kind, about.name, about.namespace, about.uid, UID_LABEL, remedy)
 
 
 def object_name(deployment: PDDDeployment, suffix: str) -> str:

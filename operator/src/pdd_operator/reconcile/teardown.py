@@ -9,12 +9,13 @@ from typing import Final
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.apply import orphan, remove
 from pdd_operator.clusters.errors import ApiError, UnreachableError
-from pdd_operator.clusters.kinds import MEMBER_CLUSTER, NAMESPACE, PDD_DEPLOYMENT
+from pdd_operator.clusters.kinds import MEMBER_CLUSTER, NAMESPACE, OWNED, PDD_DEPLOYMENT
 from pdd_operator.clusters.session import Object, Session
 from pdd_operator.context import Context
+from pdd_operator.desired.labels import owner
 from pdd_operator.hub import FINALIZER, set_finalizer, timestamp, write_status
 from pdd_operator.plan.problem import Problem
-from pdd_operator.reconcile.site import as_problem, owned_objects
+from pdd_operator.reconcile.visit import as_problem, owned_objects
 from pdd_operator.status.deletion import deletion_status
 
 _AGAIN: Final = 5.0
@@ -51,7 +52,7 @@ async def _clear(context: Context, deployment: PDDDeployment, cluster: str) -> P
     except ApiError as error:
         if error.status == 403 and await _namespace_is_gone(member.session, namespace):
             return None
-        return as_problem(error, cluster, namespace)
+        return as_problem(error, cluster, owner(deployment))
     if left == 0:
         return None
     return Problem("Deleting", f"waiting for objects to go on {cluster}: {left} left", needs_help=False)
@@ -77,7 +78,7 @@ def _unreachable(cluster: str) -> Problem:
 
 async def _remaining(session: Session, deployment: PDDDeployment) -> int:
     """Have the objects deleted or orphaned; how many were still there."""
-    objects, pods = await owned_objects(session, deployment)
+    objects, pods = await owned_objects(session, owner(deployment), OWNED)
     if deployment.spec.deletion_policy == "Orphan":
         await orphan(session, objects)
         return 0
