@@ -72,6 +72,10 @@ class MemberClusterSpec(Model):
     kubeconfig_secret_ref: KubeconfigSecretRef | None = Field(
         default=None, description="Credentials of another cluster, in a Secret of the hub."
     )
+    agent_namespace: Name = Field(
+        default="pdd-system",
+        description="Namespace of the link agents there: the one that the chart pdd-member is installed in.",
+    )
     node_pools: Annotated[list[NodePool], Field(min_length=1, max_length=16, json_schema_extra=listed_by("name"))] = (
         Field(description="Its chips, by pool.")
     )

@@ -22,6 +22,16 @@ class LinkEnd(Model):
     """One end of the line."""
 
     cluster: Name = Field(description="Name of the MemberCluster at this end.")
+    reach: Literal["NodePort", "PodNetwork", "LoadBalancer"] = Field(
+        default="NodePort",
+        description="How the other end reaches this one's routers and link agents. NodePort: at the nodes' internal "
+        "addresses. PodNetwork: at the pods' own. LoadBalancer: at the address that the cluster's load balancer gives. "
+        "KV always goes from pod to pod.",
+    )
+
+    rules: ClassVar = [
+        rule("self.reach == 'NodePort'", "reach PodNetwork and LoadBalancer are not built yet; use NodePort")
+    ]
 
 
 class LinkBudget(Model):
@@ -30,13 +40,13 @@ class LinkBudget(Model):
     round_trip: Duration | None = Field(
         default=None, description="The most that the median round trip may take, such as 30ms."
     )
-    loss_percent: Price | None = Field(
-        default=None, description='The most packets that may be lost, in percent, such as "0.1".'
+    jitter: Duration | None = Field(
+        default=None,
+        description="The most by which two successive round trips may differ on average, such as 2ms.",
     )
-
-    rules: ClassVar = [
-        rule("!has(self.lossPercent)", "budget.lossPercent is not built yet: loss is not measured; remove it")
-    ]
+    loss_percent: Price | None = Field(
+        default=None, description='The most packets that may be lost one way, in percent, such as "0.1".'
+    )
 
 
 class WANLinkSpec(Model):
@@ -72,18 +82,29 @@ class WANLinkSpec(Model):
 
 
 class RoundTrip(Model):
-    """Round trip times, rounded; written again only when they change notably."""
+    """Round trip times."""
 
     p50: int = Field(description="Median, microseconds.")
     p99: int = Field(description="99th percentile, microseconds.")
 
 
 class LinkPath(Model):
-    """One direction of the line as measured."""
+    """One direction of the line in one traffic class as measured: numbers are rounded, and written again only when they
+    change notably."""
 
-    from_: str = Field(alias="from", description="The cluster that measures.")
-    to: str = Field(description="The cluster that answers.")
-    round_trip_micros: RoundTrip | None = Field(default=None, description="Round trip times.")
+    from_: str = Field(alias="from", description="The cluster that sends.")
+    to: str = Field(description="The cluster that receives.")
+    traffic_class: Literal["EF", "CS1"] = Field(
+        default="EF", description="EF: control and tokens. CS1: KV, and all other bulk."
+    )
+    round_trip_micros: RoundTrip | None = Field(default=None, description="Round trip times, as the sender sees them.")
+    jitter_micros: int | None = Field(
+        default=None, description="Mean difference of successive round trips, microseconds."
+    )
+    loss_percent: str | None = Field(default=None, description="Packets lost in this direction, percent.")
+    mtu_bytes: int | None = Field(
+        default=None, description="The largest IP packet that crosses whole in this direction, bytes."
+    )
 
 
 class WANLinkStatus(Status):
@@ -91,11 +112,12 @@ class WANLinkStatus(Status):
 
     conditions: Conditions = Field(
         default=[],
-        description="Ready and Reachable: the other end answers; Unknown (NoProbe) until the front router of "
-        "a PDDDeployment on this line probes it. LatencyWithinBudget: the median against budget.roundTrip.",
+        description="Provisioned: the link agents run at both ends. Established: they know each other. Reachable: both "
+        "directions work. PathMTUValid: full-size packets cross. LatencyWithinBudget, LossWithinBudget: against "
+        "spec.budget. Ready: requests may use the line. Unknown where nothing recent was measured.",
     )
-    paths: Annotated[list[LinkPath], Field(json_schema_extra=listed_by("from", "to"))] = Field(
-        default=[], description="What front routers measured."
+    paths: Annotated[list[LinkPath], Field(json_schema_extra=listed_by("from", "to", "trafficClass"))] = Field(
+        default=[], description="What the link agents measured."
     )
     round_trip: str | None = Field(default=None, description="The median round trip, for kubectl get.")
 

@@ -51,4 +51,4 @@ PDD_DEPLOYMENT = Kind(API_VERSION, "PDDDeployment", "pdddeployments")
 OWNED = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, CONFIG_MAP, DEPLOYMENT)
 """Kinds that a PDDDeployment owns in a member, in the order of their need for each other."""
 
-BY_NAME = {kind.kind: kind for kind in OWNED}
+BY_NAME = {kind.kind: kind for kind in (*OWNED, SECRET)}

@@ -1,22 +1,34 @@
-"""WANLink: read what front routers measured, write the status, wake the PDDDeployments on the line."""
+"""WANLink: link agents at both ends, what they and the front routers measure, the status, and who waits for it."""
 
 import asyncio
+import secrets
+from collections.abc import Sequence
 from typing import Final
 
+from pdd_operator.api.member_cluster import MemberCluster
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.api.wan_link import WANLink
-from pdd_operator.clusters.kinds import PDD_DEPLOYMENT, WAN_LINK
+from pdd_operator.clusters.kinds import MEMBER_CLUSTER, PDD_DEPLOYMENT, SERVICE, WAN_LINK
+from pdd_operator.clusters.session import Object
 from pdd_operator.context import Context
-from pdd_operator.hub import timestamp, write_status
+from pdd_operator.desired.labels import MAIN_ROUTER, object_name
+from pdd_operator.desired.link_agent import OtherEnd, agent_keys, agent_name, agent_service, link_agent
+from pdd_operator.hub import FINALIZER, set_finalizer, timestamp, write_status
 from pdd_operator.loops import Key
+from pdd_operator.plan.link_key import shared_key
+from pdd_operator.plan.nodes import addresses
 from pdd_operator.plan.problem import Problem
+from pdd_operator.reconcile.link_end import LinkEnd
 from pdd_operator.status.conditions import find
-from pdd_operator.status.link import Report, link_status
+from pdd_operator.status.link import link_status
+from pdd_operator.status.link_directions import Report
 from pdd_operator.status.telemetry import FrontTelemetry
 
-_POLL: Final = 10.0
+_POLL: Final = 5.0
 _SOON: Final = 2.0
 _WRITE_SECONDS: Final = 30.0
+_MOST_ADDRESSES: Final = 2
+"""Of the other end's agents that each agent probes: it costs the line, and each address leads to one agent."""
 
 
 class LinkReconciler:
@@ -33,52 +45,103 @@ class LinkReconciler:
             context.loops.wake(PDD_DEPLOYMENT.kind)
             return None
         link = WANLink.model_validate(found)
-
-        seen = await _observe(context, link)
-        if seen is None:
+        clusters = [end.cluster for end in link.spec.ends]
+        members = {each: await _member(context, each) for each in clusters}
+        if any(cluster is not None and not context.members.met(each) for each, cluster in members.items()):
             return _SOON
+        ends = [LinkEnd(each, context.members.get(each), members[each], link) for each in clusters]
+        if link.metadata.deletion_timestamp:
+            return await _tear_down(context, found, link, ends)
+        if FINALIZER not in link.metadata.finalizers:
+            found = await set_finalizer(context.hub, WAN_LINK, found, present=True)
 
+        deployments = await _on(context, link)
+        await asyncio.gather(*(end.observe() for end in ends))
+        await _roll_forward(context, link, ends, deployments)
+        reports = await _reports(context, link, deployments)
+        await asyncio.gather(*(end.measure() for end in ends))
+        await self._report(context, found, link, ends, reports)
+        return _POLL
+
+    async def _report(
+        self, context: Context, found: Object, link: WANLink, ends: Sequence[LinkEnd], reports: Sequence[Report]
+    ) -> None:
         clock = asyncio.get_running_loop().time()
-        due = clock - self._written.get(key.name, -_WRITE_SECONDS) >= _WRITE_SECONDS
-        status = link_status(link, seen, numbers_due=due, now=timestamp())
+        due = clock - self._written.get(link.metadata.name, -_WRITE_SECONDS) >= _WRITE_SECONDS
+        status = link_status(link, [end.seen for end in ends], reports, numbers_due=due, now=timestamp())
         previous = link.status.conditions
         if await write_status(context.hub, WAN_LINK, found, status, previous=previous):
-            self._written[key.name] = clock
+            self._written[link.metadata.name] = clock
             before, after = find(previous, "Ready"), find(status.conditions, "Ready")
             if before is None or after is None or before.status != after.status:
                 context.loops.wake(PDD_DEPLOYMENT.kind)
-        return _POLL
 
 
-async def _observe(context: Context, link: WANLink) -> list[Report] | Problem | None:
-    """The reports of all front routers on the link, or why there are none; None while too early to say."""
+async def _member(context: Context, name: str) -> MemberCluster | None:
+    found = await context.hub.get(MEMBER_CLUSTER, name)
+    return None if found is None else MemberCluster.model_validate(found)
+
+
+async def _on(context: Context, link: WANLink) -> list[PDDDeployment]:
+    """The PDDDeployments that use the line, by name."""
     objects = await context.hub.list(PDD_DEPLOYMENT)
-    probing = [
+    using = [
         each
         for each in map(PDDDeployment.model_validate, objects)
         if link.joins(each.spec.prefill.cluster, each.main_placement.cluster)
         and not each.spec.suspend
         and not each.metadata.deletion_timestamp
     ]
-    if not probing:
-        return Problem("NoProbe", "no PDDDeployment uses the line, so nothing probes it", needs_help=False)
-    if not all(context.members.met(each.spec.prefill.cluster) for each in probing):
+    return sorted(using, key=lambda each: (each.metadata.namespace, each.metadata.name))
+
+
+async def _roll_forward(
+    context: Context, link: WANLink, ends: Sequence[LinkEnd], deployments: Sequence[PDDDeployment]
+) -> None:
+    """Service and keys first: each end's agents are told where the other's answer."""
+    image = context.settings.link_image
+    if not image:
+        for end in ends:
+            end.problems.append(Problem("NoImage", "no link agents are installed: set linkImage in chart pdd-operator"))
+        return
+    key = shared_key([end.probe_key for end in ends], secrets.token_bytes)
+    if key is None:
+        return  # an end cannot be asked: it may hold a key
+    for end in ends:
+        await end.apply([agent_service(end.owner, link), agent_keys(end.owner, link, key)])
+    for end, other in ((ends[0], ends[1]), (ends[1], ends[0])):
+        if end.usable and other.usable:
+            there = OtherEnd(other.cluster, _agents(other, link), await _router(context, other.cluster, deployments))
+            await end.apply(link_agent(end.owner, link, site=end.cluster, other=there, pools=end.pools, image=image))
+
+
+def _agents(end: LinkEnd, link: WANLink) -> Sequence[str]:
+    return addresses(end.nodes, end.objects[SERVICE.kind, agent_name(link)], at_most=_MOST_ADDRESSES)
+
+
+async def _router(context: Context, cluster: str, deployments: Sequence[PDDDeployment]) -> str | None:
+    """A router of the site that the other one connects to: the first PDDDeployment's main router."""
+    member = context.members.get(cluster)
+    main = next((each for each in deployments if each.main_placement.cluster == cluster), None)
+    if member is None or member.session is None or main is None:
         return None
-    answers = await asyncio.gather(*map(context.telemetry.read, probing))
-    reports = [
+    service = await member.session.get(SERVICE, object_name(main, MAIN_ROUTER), main.metadata.namespace)
+    return None if service is None else next(iter(addresses(member.nodes, service, at_most=1)), None)
+
+
+async def _reports(context: Context, link: WANLink, deployments: Sequence[PDDDeployment]) -> list[Report]:
+    """Of all front routers on the line."""
+    answers = await asyncio.gather(*map(context.telemetry.read, deployments))
+    return [
         report
-        for deployment, answer in zip(probing, answers, strict=True)
+        for deployment, answer in zip(deployments, answers, strict=True)
         if not isinstance(answer, Problem)
         for document in answer
-        for report in _reports(document, link, deployment)
+        for report in _of(document, link, deployment)
     ]
-    problems = [answer for answer in answers if isinstance(answer, Problem)]
-    if reports or not problems:
-        return reports or Problem("NoProbe", "no front router has probed the line yet", needs_help=False)
-    return problems[0]
 
 
-def _reports(document: FrontTelemetry, link: WANLink, deployment: PDDDeployment) -> list[Report]:
+def _of(document: FrontTelemetry, link: WANLink, deployment: PDDDeployment) -> list[Report]:
     return [
         Report(
             origin=deployment.spec.prefill.cluster,
@@ -90,3 +153,14 @@ def _reports(document: FrontTelemetry, link: WANLink, deployment: PDDDeployment)
         for each in document.links
         if each.link == link.metadata.name
     ]
+
+
+async def _tear_down(context: Context, found: Object, link: WANLink, ends: Sequence[LinkEnd]) -> float | None:
+    """The agents go with the line; an end that cannot be asked is waited for, one that is no member any more is not."""
+    if FINALIZER not in link.metadata.finalizers:
+        return None
+    await asyncio.gather(*(end.observe() for end in ends))
+    await asyncio.gather(*(end.remove() for end in ends))
+    if all(end.gone for end in ends):
+        await set_finalizer(context.hub, WAN_LINK, found, present=False)
+    return _SOON
