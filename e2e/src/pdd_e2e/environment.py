@@ -37,6 +37,7 @@ class Images:
     engine: str
     operator: str
     router: str
+    link: str
 
 
 def sites() -> Sites:
@@ -48,10 +49,10 @@ def sites() -> Sites:
 
 
 def images() -> Images:
-    """`PDD_E2E_{ENGINE,OPERATOR,ROUTER}_IMAGE`, else what `make images` made."""
+    """`PDD_E2E_{ENGINE,OPERATOR,ROUTER,LINK}_IMAGE`, else what `make images` made."""
     made = _made_images()
     found = {}
-    for name in ("engine", "operator", "router"):
+    for name in ("engine", "operator", "router", "link"):
         variable = f"PDD_E2E_{name.upper()}_IMAGE"
         reference = os.environ.get(variable) or made.get(name)
         if not reference:

@@ -45,6 +45,8 @@ def install(sites: Sites, images: Images) -> None:
             "subject": {"name": "pdd-operator", "namespace": SYSTEM},
         },
     )
+    for each in (sites.a, sites.b):
+        each.kubectl("label", "namespace", SYSTEM, "--overwrite", "pod-security.kubernetes.io/enforce=restricted")
     helm(
         sites.a,
         "pdd-operator",
@@ -53,6 +55,7 @@ def install(sites: Sites, images: Images) -> None:
             "image": {"reference": images.operator},
             "routerImage": images.router,
             "engineImage": images.engine,
+            "linkImage": images.link,
         },
     )
     sites.a.apply(_kubeconfig_secret(sites))

@@ -67,7 +67,7 @@ async def test_nobody_uses_the_line(world: World) -> None:
     await world.meet_members()
     found = await _link(world)
     assert condition(found, "Ready")["status"] == "Unknown"
-    assert condition(found, "Ready")["reason"] == "NoProbe"
+    assert condition(found, "Ready")["reason"] == "NoMeasurement"
 
 
 async def test_measured_rounded_and_quiet(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ async def test_measured_rounded_and_quiet(world: World, monkeypatch: pytest.Monk
     assert condition(found, "Ready")["status"] == "True"
     assert condition(found, "LatencyWithinBudget")["status"] == "True"
     assert found["status"]["roundTrip"] == "20ms"
-    path = {"from": "site-a", "to": "site-b", "roundTripMicros": {"p50": 20_000, "p99": 21_000}}
+    path = {"from": "site-a", "to": "site-b", "trafficClass": "EF", "roundTripMicros": {"p50": 20_000, "p99": 21_000}}
     assert found["status"]["paths"] == [path]
 
     for jitter in (20_900, 19_800, 80_000):  # the last is a change, and too soon after the last write
@@ -105,7 +105,7 @@ async def test_a_router_that_does_not_report_yet(world: World, monkeypatch: pyte
     await world.front_router_pod(0, podIP="10.8.0.1")
     found = await _link(world)
     assert condition(found, "Ready")["status"] == "Unknown"
-    assert condition(found, "Ready")["reason"] == "NoProbe"
+    assert condition(found, "Ready")["reason"] == "NoMeasurement"
 
 
 async def test_every_front_router_is_asked_and_what_one_finds_different_counts(

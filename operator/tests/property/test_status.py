@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pdd_operator.api.base import Metadata
 from pdd_operator.api.wan_link import LinkEnd, WANLink, WANLinkSpec
 from pdd_operator.status.conditions import Finding, conditions
-from pdd_operator.status.link import Report, link_status
+from pdd_operator.status.link import link_status
+from pdd_operator.status.link_directions import End, Report
 from pdd_operator.status.transitions import transitions
 
 findings = st.lists(
@@ -50,6 +51,7 @@ def test_a_link_status_settles(before: list[Report], after: list[Report]) -> Non
         metadata=Metadata(name="a-b"),
         spec=WANLinkSpec(ends=[LinkEnd(cluster="a"), LinkEnd(cluster="b")], bandwidth="1G"),
     )
-    link.status = link_status(link, before, numbers_due=True, now="2026-01-01T00:00:00Z")
-    link.status = link_status(link, after, numbers_due=True, now="2026-01-01T00:00:01Z")
-    assert link_status(link, after, numbers_due=True, now="2026-01-01T00:00:02Z") == link.status
+    ends = [End("a"), End("b")]
+    link.status = link_status(link, ends, before, numbers_due=True, now="2026-01-01T00:00:00Z")
+    link.status = link_status(link, ends, after, numbers_due=True, now="2026-01-01T00:00:01Z")
+    assert link_status(link, ends, after, numbers_due=True, now="2026-01-01T00:00:02Z") == link.status

@@ -10,6 +10,7 @@ from pdd_operator.desired.access import router_access
 from pdd_operator.desired.engine import engines
 from pdd_operator.desired.front_router import RemoteSite, endpoint, front_router, front_services
 from pdd_operator.desired.labels import FRONT_ROUTER, MAIN_DECODE, PREFILL, RELAY_DECODE, Manifest
+from pdd_operator.desired.link_agent import OtherEnd, agent_keys, agent_service, link_agent, link_owner
 from pdd_operator.desired.main_router import main_router
 from pdd_operator.desired.renderer import renderer
 from pdd_operator.desired.sites import Images, desired_pods, front, main_site, prefill_site
@@ -238,3 +239,12 @@ def test_every_pod_leaves_its_service_first_and_has_the_time_to_end_its_work() -
 
 def test_endpoint() -> None:
     assert endpoint(deployment()) == "http://assistant.llm.svc:8000/v1"
+
+
+def test_link_agent() -> None:
+    line = link()
+    line.metadata.uid = "00000000-0000-0000-0000-000000000002"
+    owner = link_owner(line, "pdd-system")
+    other = OtherEnd("site-b", ["10.0.0.11:30741", "[fd00::1]:30741"], "10.0.0.11:30080")
+    agents = link_agent(owner, line, site="site-a", other=other, pools=COMPUTE, image="link:1")
+    assert_golden("link-agent", [agent_service(owner, line), agent_keys(owner, line, "a2V5"), *agents])

@@ -7,14 +7,13 @@ import pytest
 from pdd_operator.api.base import Condition
 from pdd_operator.api.member_cluster import MemberClusterStatus
 from pdd_operator.api.pdd_deployment import PDDDeployment, PDDDeploymentStatus
-from pdd_operator.api.wan_link import LinkPath, RoundTrip, WANLink, WANLinkStatus
+from pdd_operator.api.wan_link import WANLink
 from pdd_operator.desired.sites import desired_pods
 from pdd_operator.plan.nodes import Node
 from pdd_operator.plan.problem import Problem
 from pdd_operator.status.conditions import Finding, conditions
 from pdd_operator.status.deletion import deletion_status
 from pdd_operator.status.deployment import SiteObservation, deployment_status, pending
-from pdd_operator.status.link import Report, link_status
 from pdd_operator.status.member import MemberObservation, member_status
 from pdd_operator.status.pods import mount_failures
 from pdd_operator.status.telemetry import FrontTelemetry
@@ -448,65 +447,3 @@ def test_lost_member_keeps_what_was_known_and_since_when() -> None:
     assert (again.kubernetes_version, again.chips, again.lost_since) == ("v1.34.4", "memory 6/8", NOW)
     back = member_status(cluster, MemberObservation(version="v1.34.4", nodes=[], pods=[]), now=LATER)
     assert back.lost_since is None
-
-
-def _report(reachable: bool = True, p50: int | None = 20_350, p99: int | None = 21_100) -> Report:
-    return Report("site-a", "site-b", reachable, p50, p99)
-
-
-def _measured(found: WANLink, *reports: Report, due: bool = True, now: str = NOW) -> WANLinkStatus:
-    return link_status(found, list(reports), numbers_due=due, now=now)
-
-
-def test_link_nobody_probes() -> None:
-    status = link_status(link(), Problem("NoProbe", "nobody", needs_help=False), numbers_due=True, now=NOW)
-    assert _brief(status) == {
-        "Ready": ("Unknown", "NoProbe"),
-        "Reachable": ("Unknown", "NoProbe"),
-        "LatencyWithinBudget": ("Unknown", "NotMeasured"),
-    }
-
-
-def test_link_measured() -> None:
-    status = _measured(link(), _report())
-    assert _brief(status) == {
-        "Ready": ("True", "Answering"),
-        "Reachable": ("True", "Answering"),
-        "LatencyWithinBudget": ("True", "WithinBudget"),
-    }
-    assert status.round_trip == "20ms"
-    assert status.paths == [LinkPath(from_="site-a", to="site-b", round_trip_micros=RoundTrip(p50=20_000, p99=21_000))]
-
-
-def test_link_over_budget_without_a_budget_and_silent() -> None:
-    slow = link(budget={"roundTrip": "10ms"})
-    assert _brief(_measured(slow, _report()))["LatencyWithinBudget"] == ("False", "OverBudget")
-    assert "LatencyWithinBudget" not in _brief(_measured(link(budget={}), _report()))
-    silent = _brief(_measured(link(), _report(reachable=False, p50=None, p99=None)))
-    assert silent["Ready"] == ("False", "NoAnswer")
-
-
-@pytest.mark.parametrize(
-    ("p50", "p99", "due", "written"),
-    [
-        (20_350, 21_100, True, (20_000, 21_000)),
-        (21_900, 21_900, True, (20_000, 21_000)),
-        (20_350, 31_000, True, (20_000, 21_000)),
-        (23_000, 24_000, True, (23_000, 24_000)),
-        (20_350, 90_000, True, (20_000, 90_000)),
-        (80_000, 90_000, False, (20_000, 21_000)),
-    ],
-)
-def test_jitter_is_not_written(p50: int, p99: int, due: bool, written: tuple[int, int]) -> None:
-    found = link()
-    found.status = _measured(found, _report())
-    status = _measured(found, _report(p50=p50, p99=p99), due=due, now=LATER)
-    (path,) = status.paths
-    assert path.round_trip_micros == RoundTrip(p50=written[0], p99=written[1])
-    assert (status == found.status) == (written == (20_000, 21_000))
-
-
-def test_the_worst_of_several_routers_counts() -> None:
-    status = _measured(link(), _report(), _report(p50=30_000, p99=40_000), _report(p50=None, p99=None))
-    (path,) = status.paths
-    assert path.round_trip_micros == RoundTrip(p50=30_000, p99=40_000)
