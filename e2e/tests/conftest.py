@@ -16,7 +16,15 @@ from pdd_e2e.reference import reference
 # Order of files: all proofs on the tiny model before those on the real one, so that only one set of engines runs; those
 # that replace the front router, and with it the way to it that the others share, after those that need it.
 ORDER = ["test_traces", "test_timeline", "test_tokens", "test_parity", "test_sessions", "test_placement", "test_size"]
-ORDER += ["test_slow_clients", "test_convergence", "test_leaving", "test_breaking", "test_chaos", "test_compatible"]
+ORDER += [
+    "test_slow_clients",
+    "test_line",
+    "test_convergence",
+    "test_leaving",
+    "test_breaking",
+    "test_chaos",
+    "test_compatible",
+]
 ORDER += ["test_deletion", "test_real_model"]
 
 

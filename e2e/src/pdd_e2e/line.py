@@ -39,15 +39,16 @@ def now() -> Crossed:
 
 
 @contextmanager
-def changed(**settings: str) -> Iterator[None]:
-    """The line with other settings (`rate="8mbit"`, `delay="40ms"`) while the context lasts."""
+def changed(direction: str = "", **settings: str) -> Iterator[None]:
+    """The line with other settings (`rate="8mbit"`, `delay="40ms"`), in both directions or one (`ab`), meanwhile."""
     before = _shown()
-    _line("set", *(f"{name}={value}" for name, value in settings.items()))
+    only = [f"dir={direction}"] if direction else []
+    _line("set", *only, *(f"{name}={value}" for name, value in settings.items()))
     try:
         yield
     finally:
-        for direction, row in before.items():
-            _line("set", f"dir={direction}", *(f"{name}={row[name]}" for name in settings))
+        for each, row in before.items():
+            _line("set", f"dir={each}", *(f"{name}={row[name]}" for name in settings))
 
 
 @contextmanager
