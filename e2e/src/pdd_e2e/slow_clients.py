@@ -14,9 +14,10 @@ head = (b"POST /v1/completions HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: applicat
 connection = socket.socket()
 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 connection.connect(("127.0.0.1", 8000))
-whole = {"head": head, "body": head + b"\\r\\n" + body, "reading": b""}[how]
-if how == "reading":
-    connection.sendall(head + b"\\r\\n" + body)
+at_once, slowly = {
+    "head": (b"", head), "body": (head + b"\\r\\n", body), "reading": (head + b"\\r\\n" + body, b"")
+}[how]
+connection.sendall(at_once)
 began, came, ended, watched = time.monotonic(), b"", None, select.poll()
 watched.register(connection, select.POLLIN * (how != "reading"))  # a reset is told in any case
 while ended is None and time.monotonic() < began + patience:
@@ -28,12 +29,12 @@ while ended is None and time.monotonic() < began + patience:
         came += part
         if not part:
             ended = time.monotonic() - began
-    if whole[:-1] and ended is None:
+    if slowly[:-1] and ended is None:
         try:
-            connection.send(whole[:1])
+            connection.send(slowly[:1])
         except OSError:
             ended = time.monotonic() - began
-        whole = whole[1:]
+        slowly = slowly[1:]
 print(json.dumps({"status": came.split(b"\\r\\n")[0].decode(), "ended": ended}))
 """
 

@@ -347,7 +347,7 @@ def test_facts(renderer: Any, monkeypatch: Any) -> None:
     assert facts.pop("tokenizer_fingerprint")
     assert facts == {
         "role": "", "model": str(renderer.model), "revision": "", "served_model_name": "assistant",
-        "vllm_version": "0.32.0", "max_model_len": 2048,
+        "vllm_version": "0.32.0", "max_model_len": 2048, "adapters_fingerprint": "",
     }  # fmt: skip
     assert renderer.run(get("/health")).status_code == 200
     models = renderer.run(get("/v1/models")).json()

@@ -1,6 +1,8 @@
 """The way back to the client: one JSON body, or a stream of events. Errors take whichever is open."""
 
 import asyncio
+import socket
+import struct
 
 import orjson
 from aiohttp import web
@@ -30,7 +32,7 @@ class Outbound:
                 await self._stream.write(chunk)
         except TimeoutError:
             if self._http.transport is not None:
-                self._http.transport.abort()
+                _reset(self._http.transport)
             raise ConnectionResetError("the client has stopped reading") from None
 
     async def close(self) -> web.StreamResponse:
@@ -50,3 +52,11 @@ class Outbound:
             return self.whole(orjson.dumps(error.body()), error.status, error.headers)
         await self.write(sse.event(orjson.dumps(error.body())) + sse.DONE)
         return await self.close()
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Ends a connection with what is in its buffers: the kernel would keep megabytes for minutes to deliver them."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
