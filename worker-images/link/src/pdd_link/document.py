@@ -73,10 +73,10 @@ class PathMTUDocument(_Model):
     expected_bytes: int
     full_size_passes: bool | None
     forward_bytes: int | None
-    """The largest that the peer says it received; less than expected: this direction is at fault. Null while nothing
-    comes back: see what the peer has as `returnBytes`."""
+    """The largest that the peer says it received. More than `bytes`: this direction passes more, the fault is in the
+    other. Null while nothing comes back: see what the peer has as `returnBytes`."""
     return_bytes: int | None
-    """The largest of the peer's that was received here; less than expected: the other direction is."""
+    """The largest of the peer's that was received here; likewise."""
     measured_seconds_ago: int | None
 
 

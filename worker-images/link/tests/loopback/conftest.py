@@ -19,8 +19,8 @@ Start = Callable[..., Awaitable[Site]]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute's probing in a few seconds."""
-    monkeypatch.setattr(pace, "_ECHO_AT_MOST", 0.02)
-    monkeypatch.setattr(pace, "_FULL_SIZE_AT_MOST", 0.02)
+    monkeypatch.setattr(pace, "_ECHO_AT_MOST", 0.01)
+    monkeypatch.setattr(pace, "_FULL_SIZE_AT_MOST", 0.01)
     monkeypatch.setattr(pace, "_HANDSHAKE_AT_MOST", 0.1)
     monkeypatch.setattr(udp, "_LARGEST_PACKET", 1500)  # as on a line: loopback's is 65,536
     monkeypatch.setattr(watch, "_EVERY_SECONDS", 0.05)

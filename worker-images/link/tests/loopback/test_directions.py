@@ -70,7 +70,7 @@ async def test_a_dead_direction_is_seen_from_both_ends(pair: Pair, a_to_b: bool,
 
 
 async def test_loss_is_told_by_direction(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(echoes, "LATE_SECONDS", 2.0)  # on a busy machine an echo may take a while
+    monkeypatch.setattr(echoes, "LATE_SECONDS", 1.0)  # on a busy machine an echo may take a while
     pair.to_b.there = lambda data: sequence(data) % 2 == 0
     pair.to_a.back = lambda data: sequence(data) % 4 != 0
     await until(lambda: pair.a.echo["sent"] > 60 and pair.b.echo["sent"] > 60)

@@ -13,7 +13,7 @@ HEADERS = 28
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "LATE_SECONDS", 0.05)
 
 
 async def test_the_interfaces_full_size_passes_where_nothing_is_in_the_way(start: Any) -> None:

@@ -1,7 +1,6 @@
 """Probes one agent of the other site: small echoes in both classes, and packets of full size."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from errno import errorcode
 from functools import partial
@@ -37,7 +36,7 @@ class PeerProbe:
         self._identity = identity
         self._keys = keys
         self._pace = pace
-        self._sockets: dict[Lane, socket.socket] = {}
+        self._askers: dict[Lane, udp.Asker] = {}
         self._sequence = dict.fromkeys(Lane, 0)
         self._waiting: tuple[int, asyncio.Future[None]] | None = None
         """The full-size packet that is on its way: its sequence, and what ends with its echo."""
@@ -96,19 +95,19 @@ class PeerProbe:
 
     async def _open(self) -> None:
         self._opened_at = monotonic()
+        family, address = await udp.resolve(self.peer.host, self.peer.probe_port)
         self._close()
         for lane in Lane:
-            opened = await udp.connect(self.peer.host, self.peer.probe_port, TRAFFIC_CLASS[lane])
-            self._sockets[lane] = opened
-            udp.on_arrival(opened, partial(self._arrived, lane))
-            # The kernel lowers it when it is told of a smaller one on the way, which is what is to be found out.
-            self._mtu = max(self._mtu, udp.mtu(opened))
-            self.host = opened.getpeername()[0]
+            self._askers[lane] = udp.Asker(family, address, TRAFFIC_CLASS[lane])
+            self._askers[lane].on_arrival(partial(self._arrived, lane))
+        # The kernel lowers it when it is told of a smaller one on the way, which is what is to be found out.
+        self._mtu = max(self._mtu, udp.mtu_toward(family, address))
+        self.host = address[0]
 
     def _close(self) -> None:
-        for opened in self._sockets.values():
-            udp.close(opened)
-        self._sockets = {}
+        for asker in self._askers.values():
+            asker.close()
+        self._askers = {}
 
     async def _keep_echoing(self) -> None:
         sent = [(lane, metrics.SENT.labels(*self.labels.values(), lane.name)) for lane in ECHOES]
@@ -124,14 +123,14 @@ class PeerProbe:
         while True:
             await pause(self._pace().full_size_every(self._mtu or SIZE))
             # Without an echo there is no line to judge, and no word yet of the peer's MTU.
-            if self.path_mtu is not None and Lane.FULL_SIZE in self._sockets and self._echoed_lately():
+            if self.path_mtu is not None and Lane.FULL_SIZE in self._askers and self._echoed_lately():
                 await self._try_size(self.path_mtu)
 
     async def _try_size(self, path_mtu: PathMTU) -> None:
         size = path_mtu.next_size
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting = (self._sequence[Lane.FULL_SIZE], came)
-        self._send(Lane.FULL_SIZE, size - udp.overhead(self._sockets[Lane.FULL_SIZE].family))
+        self._send(Lane.FULL_SIZE, size - self._askers[Lane.FULL_SIZE].overhead)
         try:
             async with asyncio.timeout(LATE_SECONDS):
                 await came
@@ -158,14 +157,14 @@ class PeerProbe:
         self._sequence[lane] += 1
         data = pack(request, link=self._identity.link, key=self._keys.current.probe, size=size)
         try:
-            if lane not in self._sockets:
+            if lane not in self._askers:
                 raise OSError("no socket")
-            self._sockets[lane].send(data)
+            self._askers[lane].send(data)
         except OSError as error:
             metrics.UNSENT.labels(*self.labels.values(), errorcode.get(error.errno or 0, "none")).inc()
 
-    def _arrived(self, lane: Lane, data: bytes, address: tuple[str, int], traffic_class: int) -> None:
-        del address, traffic_class  # the kernel passes on the peer's packets only
+    def _arrived(self, lane: Lane, data: bytes, address: udp.Address, traffic_class: int) -> None:
+        del address, traffic_class  # whose echo it is tells the packet
         try:
             reply, _ = unpack(data, link=self._identity.link, keys=self._keys.current.accepted)
             self._accept(lane, reply)

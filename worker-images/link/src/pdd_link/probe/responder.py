@@ -68,7 +68,7 @@ class Responder:
             stream.lanes[lane].summary(now) for (sender, _), stream in self._streams.items() if meant(sender, stream)
         )
 
-    def _arrived(self, listener: udp.Listener, data: bytes, address: tuple[str, int], traffic_class: int) -> None:
+    def _arrived(self, listener: udp.Listener, data: bytes, address: udp.Address, traffic_class: int) -> None:
         try:
             request, key = unpack(data, link=self._identity.link, keys=self._keys.current.accepted)
             stream, hearing = self._accept(listener, request, len(data), address, traffic_class)
@@ -90,14 +90,14 @@ class Responder:
             metrics.DROPPED.labels("unanswerable").inc()
 
     def _accept(
-        self, listener: udp.Listener, request: Packet, size: int, address: tuple[str, int], traffic_class: int
+        self, listener: udp.Listener, request: Packet, size: int, address: udp.Address, traffic_class: int
     ) -> tuple[_Stream, Hearing]:
         if request.kind is not Kind.REQUEST:
             raise DroppedError("unasked")
         if request.site == self._identity.site:
             raise DroppedError("own_site")  # sent back by somebody
         name = (request.sender, request.stream)
-        stream = self._streams.pop(name, None) or _Stream(address[0], udp.mtu_toward(address, listener.family))
+        stream = self._streams.pop(name, None) or _Stream(address[0], udp.mtu_toward(listener.family, address))
         self._streams[name] = stream  # the one longest silent is first
         stream.host = address[0]
         if len(self._streams) > _STREAMS:

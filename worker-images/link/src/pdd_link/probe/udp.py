@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 # Linux; not among the constants of `socket`.
 _IP_MTU_DISCOVER, _IP_MTU = 10, 14
@@ -17,7 +18,10 @@ _LARGEST_PACKET = 65_535
 _BUFFER_BYTES = 65_536
 _INT = Struct("=i")
 
-Handler = Callable[[bytes, tuple[str, int], int], None]
+Address = tuple[Any, ...]
+"""As the kernel has it: host and port, and more in IPv6."""
+
+Handler = Callable[[bytes, Address, int], None]
 """Of a packet: its payload, where it is from, and the traffic class that it came in."""
 
 # A burst is read at once, and then the others have their turn.
@@ -29,24 +33,40 @@ def overhead(family: int) -> int:
     return _HEADERS[socket.AddressFamily(family)]
 
 
-async def connect(host: str, port: int, traffic_class: int) -> socket.socket:
-    """A socket for packets to this address only. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    family, kind, protocol, _, address = found[0]
-    opened = socket.socket(family, kind, protocol)
-    try:
-        opened.setblocking(False)
-        _never_fragment(opened)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, traffic_class)
-        else:
-            opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, traffic_class)
-        opened.connect(address)
-    except OSError:
-        opened.close()
-        raise
-    return opened
+async def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Address]:
+    """Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    family, _, _, _, address = found[0]
+    return family, address
+
+
+class Asker:
+    """A socket for packets to one address, in one class. Raises OSError.
+
+    It is not connected: an ICMP message about a packet would be an error of the socket, after which uvloop never reads
+    from it again."""
+
+    def __init__(self, family: socket.AddressFamily, address: Address, traffic_class: int):
+        self.overhead = overhead(family)
+        self._address = address
+        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            _never_fragment(self._socket)
+            self._socket.setsockopt(*_traffic_class_of(family), traffic_class)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def send(self, data: bytes) -> None:
+        """Raises OSError."""
+        self._socket.sendto(data, self._address)
+
+    def on_arrival(self, handle: Handler) -> None:
+        _on_arrival(self._socket, handle)
+
+    def close(self) -> None:
+        _close(self._socket)
 
 
 class Listener:
@@ -55,11 +75,7 @@ class Listener:
     def __init__(self, family: socket.AddressFamily, port: int):
         self.family = family
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
-        self._class = (
-            (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
-            if family == socket.AF_INET6
-            else (socket.IPPROTO_IP, socket.IP_TOS)
-        )
+        self._class = _traffic_class_of(family)
         try:
             self._socket.setblocking(False)
             _never_fragment(self._socket)
@@ -75,14 +91,14 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def on_arrival(self, handle: Handler) -> None:
-        on_arrival(self._socket, handle)
+        _on_arrival(self._socket, handle)
 
-    def answer(self, data: bytes, address: tuple[str, int], traffic_class: int) -> None:
+    def answer(self, data: bytes, address: Address, traffic_class: int) -> None:
         """Raises OSError."""
         self._socket.sendmsg([data], [(*self._class, _INT.pack(traffic_class))], 0, address)
 
     def close(self) -> None:
-        close(self._socket)
+        _close(self._socket)
 
 
 def listen(port: int) -> list[Listener]:
@@ -101,42 +117,41 @@ def _never_fragment(opened: socket.socket) -> None:
         opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PROBE)
 
 
-def mtu(connected: socket.socket) -> int:
-    """The largest packet, in bytes, that the kernel takes for this peer: the route's, or the interface's."""
-    if connected.family == socket.AF_INET6:
-        known = connected.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
-    else:
-        known = connected.getsockopt(socket.IPPROTO_IP, _IP_MTU)
-    return min(known, _LARGEST_PACKET)
+def _traffic_class_of(family: int) -> tuple[int, int]:
+    """The socket option, and the ancillary message."""
+    if family == socket.AF_INET6:
+        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS
+    return socket.IPPROTO_IP, socket.IP_TOS
 
 
-def mtu_toward(address: tuple[str, int], family: int) -> int:
-    """The same for a peer that we have no socket for; 0 where there is no way to it."""
+def mtu_toward(family: int, address: Address) -> int:
+    """The largest packet, in bytes, that the kernel takes for an address: the route's, or the interface's. 0 where
+    there is no way to it."""
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(address)
-            return mtu(asked)
+            if family == socket.AF_INET6:
+                known = asked.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
+            else:
+                known = asked.getsockopt(socket.IPPROTO_IP, _IP_MTU)
         except OSError:
             return 0
+    return min(known, _LARGEST_PACKET)
 
 
-def on_arrival(opened: socket.socket, handle: Handler) -> None:
-    """Calls `handle` for each packet until `close`."""
-
+def _on_arrival(opened: socket.socket, handle: Handler) -> None:
     def readable() -> None:
         for _ in range(_AT_ONCE):
             try:
                 data, ancillary, _, address = opened.recvmsg(_BUFFER_BYTES, 64)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:
-                continue  # an ICMP message about an earlier packet: it will show as loss
             handle(data, address, _traffic_class(ancillary))
 
     asyncio.get_running_loop().add_reader(opened, readable)
 
 
-def close(opened: socket.socket) -> None:
+def _close(opened: socket.socket) -> None:
     asyncio.get_running_loop().remove_reader(opened)
     opened.close()
 
