@@ -12,9 +12,9 @@ time in a packet: the sender remembers when it sent, by its own clock.
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from typing import NamedTuple
 
 _LAYOUT = Struct("!2sBBBxHHH4s4s8s8sII")
 _MAGIC = b"PD"
@@ -38,8 +38,10 @@ class Lane(IntEnum):
     FULL_SIZE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+_KINDS, _LANES = tuple(Kind), tuple(Lane)
+
+
+class Packet(NamedTuple):
     kind: Kind
     lane: Lane
     stream: int
@@ -97,7 +99,7 @@ def unpack(data: bytes, *, link: bytes, keys: Sequence[bytes]) -> tuple[Packet, 
     if len(data) < SIZE:
         raise DroppedError("malformed")
     magic, version, kind, lane, stream, mtu, largest, of_link, *rest = _LAYOUT.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or kind >= len(Kind) or lane >= len(Lane):
+    if magic != _MAGIC or version != _VERSION or kind >= len(_KINDS) or lane >= len(_LANES):
         raise DroppedError("malformed")
     # Only for the count: a packet of another link has another key as well.
     if of_link != link:
@@ -108,7 +110,7 @@ def unpack(data: bytes, *, link: bytes, keys: Sequence[bytes]) -> tuple[Packet, 
     if not matching:
         raise DroppedError("unauthentic")
     site, sender, addressee, sequence, received = rest
-    packet = Packet(Kind(kind), Lane(lane), stream, site, sender, addressee, sequence, received, mtu, largest)
+    packet = Packet(_KINDS[kind], _LANES[lane], stream, site, sender, addressee, sequence, received, mtu, largest)
     return packet, matching[0]
 
 

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from pdd_link.packet import NOBODY, SIZE, DroppedError, Kind, Lane, Packet, pack, tag, unpack
@@ -20,7 +18,7 @@ def test_a_small_packet_has_sixty_bytes_and_a_large_one_what_is_asked() -> None:
 @pytest.mark.parametrize("size", [SIZE, 1472])
 @pytest.mark.parametrize("key", [KEY, OLD])
 def test_it_comes_out_as_it_went_in_and_tells_its_key(size: int, key: bytes) -> None:
-    sent = replace(REQUEST, kind=Kind.REPLY, addressee=b"abcdefgh", received=9, largest=1400)
+    sent = REQUEST._replace(kind=Kind.REPLY, addressee=b"abcdefgh", received=9, largest=1400)
     assert unpack(pack(sent, link=LINK, key=key, size=size), link=LINK, keys=[KEY, OLD]) == (sent, key)
 
 

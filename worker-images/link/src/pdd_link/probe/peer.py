@@ -43,6 +43,9 @@ class PeerProbe:
         self._began = self._opened_at = monotonic()
         self._mtu = 0
         self.echoes = {lane: Echoes() for lane in ECHOES}
+        self._sent = {lane: metrics.SENT.labels(**self.labels, **{"class": lane.name}) for lane in ECHOES}
+        self._echoed = {lane: metrics.ECHOED.labels(**self.labels, **{"class": lane.name}) for lane in ECHOES}
+        self._took = {lane: metrics.ROUND_TRIP.labels(**self.labels, **{"class": lane.name}) for lane in ECHOES}
         self.path_mtu: PathMTU | None = None
         """None until the peer has told its MTU, by any echo."""
         self.forward_largest = 0
@@ -110,13 +113,12 @@ class PeerProbe:
         self._askers = {}
 
     async def _keep_echoing(self) -> None:
-        sent = [(lane, metrics.SENT.labels(*self.labels.values(), lane.name)) for lane in ECHOES]
         while True:
             await pause(self._pace().echo_every)
             # One after the other: waking up costs more than the work, here and at the peer.
-            for lane, counter in sent:
+            for lane in ECHOES:
                 self.echoes[lane].sent(self._sequence[lane], now=monotonic())
-                counter.inc()
+                self._sent[lane].inc()
                 self._send(lane, SIZE)
 
     async def _keep_trying_full_size(self) -> None:
@@ -186,8 +188,8 @@ class PeerProbe:
         )
         if took is None:
             raise DroppedError("stale")
-        metrics.ROUND_TRIP.labels(*self.labels.values(), lane.name).observe(took)
-        metrics.ECHOED.labels(*self.labels.values(), lane.name).inc()
+        self._took[lane].observe(took)
+        self._echoed[lane].inc()
         self.answered_by = reply.sender
         ceiling = min(self._mtu, reply.mtu) if reply.mtu else self._mtu
         if ceiling and (self.path_mtu is None or self.path_mtu.ceiling != ceiling):

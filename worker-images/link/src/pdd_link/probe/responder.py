@@ -37,6 +37,7 @@ class Responder:
         self._keys = keys
         self._streams: dict[tuple[bytes, int], _Stream] = {}
         self._listeners: list[udp.Listener] = []
+        self._heard_of = {lane: metrics.HEARD.labels(lane.name) for lane in ECHOES}
 
     @property
     def port(self) -> int:
@@ -108,7 +109,7 @@ class Responder:
         if not hearing.accept(request.sequence, size=size, remarked=remarked, now=monotonic()):
             raise DroppedError("replayed")
         if request.lane in ECHOES:
-            metrics.HEARD.labels(request.lane.name).inc()
+            self._heard_of[request.lane].inc()
             if remarked:
                 metrics.REMARKED.labels(request.lane.name).inc()
         return stream, hearing
