@@ -76,7 +76,7 @@ venv: bootstrap
 binaries: bootstrap
 	@ln -sfn "$$(e2e/localkube/build)" $(PDD_CACHE)/bin/current
 
-images: venv ## the engine, operator and router images
+images: venv ## the engine, operator, router and link images
 	@hack/images/build
 
 ## --- the clusters -----------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The probes themselves: sockets, timers, and nothing that decides."""
