@@ -12,9 +12,12 @@ from aiohttp import ClientTimeout
 
 from pdd_e2e.simulated.engine import as_text, continuation
 from pdd_router import timeouts
+from pdd_router.errors import UpstreamError
 from pdd_router.front.outbound import Outbound
 from pdd_router.front.record import Record
 from pdd_router.front.refusals import answer_in_api_format
+from pdd_router.line import round_trip
+from pdd_router.line.site import Site
 
 PROMPT_IDS = list(range(100, 180))
 PROMPT = " ".join(map(str, PROMPT_IDS))
@@ -103,6 +106,25 @@ async def test_an_answer_ends_on_rld_when_no_md_is_left(start: Any, monkeypatch:
     assert (status, body["choices"][0]["text"]) == (200, as_text(continuation(PROMPT_IDS, 30)))
     assert body["pdd"]["engines"]["relay"] == "r-0"
     assert body["pdd"]["eager_tokens"] > 0
+
+
+async def test_a_site_that_falls_silent_is_cut_off(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections are open and nothing comes over them, pings neither: the answer ends on RLD."""
+    monkeypatch.setattr(timeouts, "CUT_OFF_SECONDS", 3.0)
+    monkeypatch.setattr(round_trip, "UNREACHABLE_AFTER_SECONDS", 1.5)
+    sites = await start(main={"token_seconds": 0.05}, tolerated_wait_millis=60_000)
+    answer = asyncio.create_task(sites.complete(BODY | {"max_tokens": 30}, {"X-PDD-Trace": "on"}))
+    await until(lambda: len(sites.main.requests) == 2)
+
+    async def no_answer(site: Site) -> None:
+        raise UpstreamError(site.name, "no answer in time")
+
+    monkeypatch.setattr(Site, "ping", no_answer)
+    sites.main.hangs = True
+    async with asyncio.timeout(15):
+        status, body = await answer
+    assert (status, body["choices"][0]["text"]) == (200, as_text(continuation(PROMPT_IDS, 30)))
+    assert body["pdd"]["engines"]["relay"] == "r-0"
 
 
 async def test_an_engine_that_hangs_is_put_aside_and_comes_back(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,9 @@ class Sites:
         """Until cancelled."""
         while True:
             await asyncio.gather(*(self._ping(site) for site in self._sites.values()))
+            for site in self._sites.values():
+                if site.break_off_if_silent(monotonic()):
+                    _LOG.warning("site is cut off: what waited for it goes on elsewhere", site=site.name)
             await asyncio.sleep(_PING_EVERY_SECONDS)
 
     async def _ping(self, site: Site) -> None:
