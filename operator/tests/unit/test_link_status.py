@@ -130,6 +130,18 @@ DIRECTIONS: dict[str, tuple[list[Measurements], list[Report], tuple[str, str], s
         ("Unknown", "NoMeasurement"),
         "neither link agents nor front routers",
     ),
+    "b cannot be asked, but a hears it and gets no echo": (
+        [agent(A, heard=0, echoed=60)],
+        [report(reachable=False)],
+        ("False", "OneDirectionDead"),
+        "nothing crosses from site-a to site-b; the direction site-b to site-a works",
+    ),
+    "b cannot be asked and its router does not answer": (
+        [agent(A, **SILENT)],
+        [report(reachable=False)],
+        ("False", "NoAnswer"),
+        "site-a hears nothing of the other end",
+    ),
     "b cannot be asked and echoes return": ([agent(A)], [], ("True", "Answering"), "both"),
     "UDP blocked": (
         [agent(A, **SILENT), agent(B, **SILENT)],

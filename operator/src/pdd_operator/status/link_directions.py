@@ -1,7 +1,8 @@
 """Which directions of a line work, as far as both ends' agents and the routers can tell.
 
 An end that hears the other's requests shows that this direction works, whatever becomes of its answers. An echo shows
-both. Silence shows something only where the other end is seen to send.
+both. Silence shows something where the other end is seen to send; and where one end hears the other's requests but none
+of its answers, they have not been asked for: what it sends does not arrive.
 """
 
 from collections.abc import Sequence
@@ -47,8 +48,9 @@ def alive(sender: End, receiver: End) -> Alive:
         return True
     if any(map(_hears, receiver.measurements)):
         return True
-    sends = any(echoes.sent for each in sender.measurements for peer in each.peers for echoes in peer.classes)
-    return False if sends and receiver.measurements else None
+    # A sender that hears the other end would hear its answers too, if it had anything to answer.
+    known = receiver.measurements or any(map(_hears, sender.measurements))
+    return False if known and any(map(_sends, sender.measurements)) else None
 
 
 def established(ends: Sequence[End]) -> Finding:
@@ -91,7 +93,9 @@ def reachable(ends: Sequence[End], reports: Sequence[Report]) -> Finding:
             f"nothing crosses from {dead}; the direction {other_one} {works}; {_WHAT_TO_DO}",
         )
     if reports:
-        return Finding(kind, "False", "NoAnswer", f"the other end's router has not answered for 5 s; {_WHAT_TO_DO}")
+        silent = [f"{end.cluster} hears nothing of the other end" for end in ends if _is_deaf(end)]
+        seen = "; ".join(["the other end's router has not answered for 5 s", *silent])
+        return Finding(kind, "False", "NoAnswer", f"{seen}; {_WHAT_TO_DO}")
     return Finding(kind, "Unknown", "NoMeasurement", "neither link agents nor front routers tell anything of the line")
 
 
@@ -100,6 +104,14 @@ _WHAT_TO_DO: Final = "requests wait; ask who leases the line, and look at routes
 
 def _echoed(document: Measurements) -> bool:
     return any(_recent(echoes.last_echo_seconds_ago) for peer in document.peers for echoes in peer.classes)
+
+
+def _is_deaf(end: End) -> bool:
+    return bool(end.measurements) and not any(_hears(each) or _echoed(each) for each in end.measurements)
+
+
+def _sends(document: Measurements) -> bool:
+    return any(echoes.sent for peer in document.peers for echoes in peer.classes)
 
 
 def _hears(document: Measurements) -> bool:
