@@ -27,7 +27,7 @@ def counting(url: str) -> Iterator[Counted]:
     """Filled when the context ends and the last transfer that it began has ended: one may outlive its request."""
     before, counted = _read(url), Counted()
     yield counted
-    wait_for("the last transfer", lambda: _transfers(_read(url)) == 0, seconds=120, every=0.5)
+    wait_for("the last transfer", lambda: _read(url)["pdd_transfers_in_flight"] == 0, seconds=120, every=0.5)
     after = _read(url)
 
     def grown(name: str) -> int:
@@ -39,10 +39,6 @@ def counting(url: str) -> Iterator[Counted]:
     counted.by_relay = grown("pdd_output_tokens_total relay-decode")
     counted.by_main = grown("pdd_output_tokens_total main-decode")
     counted.line_bytes = grown("pdd_line_kv_bytes_total")
-
-
-def _transfers(metrics: dict[str, float]) -> float:
-    return metrics["pdd_transfers_in_flight"] + metrics["pdd_transfers_waiting"]
 
 
 def _read(url: str) -> dict[str, float]:

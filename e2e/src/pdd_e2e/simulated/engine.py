@@ -68,11 +68,6 @@ class SimulatedEngine:
     finish_late_seconds: float | None = None
     ends_with: str = ""
     """How a stream that dies ends: killed, error, abort, cut; empty: as it should."""
-    bytes_per_second: float | None = None
-    """Of the line that it pulls over, one pull after the other as NIXL does it. It then keeps what it pulled, and pulls
-    only what it lacks."""
-    line_is_open: asyncio.Event | None = None
-    """Pulls stop on the line until it is set."""
     prefill_seconds: float = 0.0
     answer_seconds: float = 0.0
     """For how long the answer of a prefill is on its way."""
@@ -85,10 +80,6 @@ class SimulatedEngine:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[CIMultiDict[str]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
-    pulled: list[tuple[int, int]] = field(default_factory=list)
-    """Prompt tokens, and how many of them it lacked, in the order in which they were there."""
-    _line: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _blocks: set[tuple[int, ...]] = field(default_factory=set)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -139,7 +130,6 @@ class SimulatedEngine:
         prompt, params = body["token_ids"], body["sampling_params"]
         kv = body["kv_transfer_params"] or {}
         given_back: dict[str, Any] | None = None
-        cached = 0
         if self.hangs:
             await asyncio.Event().wait()
         if kv.get("do_remote_decode"):
@@ -154,12 +144,10 @@ class SimulatedEngine:
                 return web.json_response({"error": {"message": "the line is gone"}}, status=500)
             if kv["remote_num_tokens"] != len(prompt):
                 return web.json_response({"error": {"message": "wrong prompt length"}}, status=500)
-            if self.bytes_per_second is not None:
-                cached = await self._pull(prompt, self.bytes_per_second)
         made = continuation(prompt, params.get("max_tokens", 500))  # ... and fills the context without a limit
         if not body["stream"]:
             usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(made)}
-            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+            usage["prompt_tokens_details"] = {"cached_tokens": 0}
             choice = {"token_ids": made, "finish_reason": "length", "stop_reason": None}
             return web.json_response({"choices": [choice], "usage": usage, "kv_transfer_params": given_back})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -179,19 +167,6 @@ class SimulatedEngine:
             await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response
-
-    async def _pull(self, prompt: list[int], rate: float) -> int:
-        """Whole blocks, the last one always, as vLLM. Returns how many tokens were there before."""
-        ends = range(BLOCK, len(prompt), BLOCK)
-        lacking = next((end - BLOCK for end in ends if tuple(prompt[:end]) not in self._blocks), None)
-        cached = (ends[-1] if ends else 0) if lacking is None else lacking
-        async with self._line:
-            if self.line_is_open is not None:
-                await self.line_is_open.wait()
-            await asyncio.sleep((len(prompt) - cached) * KV_BYTES_PER_TOKEN / rate)
-        self._blocks.update(tuple(prompt[:end]) for end in range(BLOCK, len(prompt) + 1, BLOCK))
-        self.pulled.append((len(prompt), len(prompt) - cached))
-        return cached
 
     async def _die(self, response: web.StreamResponse) -> web.StreamResponse:
         if self.ends_with == "error":

@@ -10,22 +10,12 @@ PROMPT_TOKENS = Counter("pdd_prompt_tokens", "Prompt tokens of ended requests")
 CACHED_TOKENS = Counter("pdd_cached_tokens", "Prompt tokens found in the prefix cache", ["role"])
 OUTPUT_TOKENS = Counter("pdd_output_tokens", "Output tokens by who decoded them (relay-decode: eager)", ["role"])
 LINE_BYTES = Counter("pdd_line_kv_bytes", "KV cache bytes that MD asked for over the line, without headers")
-IN_FLIGHT = Gauge("pdd_transfers_in_flight", "KV transfers to MD that have their turn on the line")
-TRANSFERS_WAITING = Gauge("pdd_transfers_waiting", "KV transfers to MD that wait for their turn on the line")
-LINE_RATE = Gauge("pdd_line_rate_bytes_per_second", "What the line delivers, as measured on KV transfers", ["site"])
+IN_FLIGHT = Gauge("pdd_transfers_in_flight", "KV transfers to MD that have begun and not ended")
 TTFT = Histogram("pdd_time_to_first_token_seconds", "Request in to first token out", ["pipeline"], buckets=_SECONDS)
 PREFILL = Histogram(
     "pdd_prefill_seconds", "Request in to prefill done, rendering included", ["pipeline"], buckets=_SECONDS
 )
-TRANSFER = Histogram("pdd_transfer_seconds", "KV cache over the line, begun to there", ["pipeline"], buckets=_SECONDS)
-TRANSFER_WAIT = Histogram(
-    "pdd_transfer_wait_seconds", "KV cache asked for to begun: the wait for the line", ["pipeline"], buckets=_SECONDS
-)
-PREDICTION = Histogram(
-    "pdd_transfer_prediction_ratio",
-    "KV cache asked for to there, over what was predicted (1: right, 2: took twice as long)",
-    buckets=(0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 10),
-)
+TRANSFER = Histogram("pdd_transfer_seconds", "KV cache over the line, asked to there", ["pipeline"], buckets=_SECONDS)
 HANDOFF = Histogram("pdd_handoff_seconds", "Cut of RLD to first token of MD", ["pipeline"], buckets=_SECONDS)
 PUT_ASIDE = Counter("pdd_engines_put_aside", "Times an engine did not answer and got no new work", ["role"])
 RESUMED = Counter("pdd_resumed", "Answers that lost their engine and went on at another")

@@ -14,9 +14,6 @@ STREAM = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=120)
 # A stream that begins with a pull: nothing comes while the KV crosses the line.
 PULL_AND_STREAM = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=600)
 
-# A transfer that has not had its turn on the line for this long is given up: as long as one may take.
-LINE_SECONDS = 600.0
-
 # Small control calls: facts, pings.
 CONTROL = ClientTimeout(total=3, sock_connect=_CONNECT)
 

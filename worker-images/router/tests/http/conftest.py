@@ -71,13 +71,7 @@ async def start(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> AsyncIterator[
     monkeypatch.setattr("pdd_router.engines.discovery.Discovery.run", nothing_to_discover)
     async with AsyncExitStack() as stack:
 
-        async def begin(
-            *,
-            tolerated_wait_millis: int = 0,
-            overrides: str = "Allowed",
-            bits_per_second: int = 10**9,
-            **changes: Any,
-        ) -> TwoSites:
+        async def begin(*, tolerated_wait_millis: int = 0, overrides: str = "Allowed", **changes: Any) -> TwoSites:
             sites = TwoSites(
                 SimulatedEngine("prefill", **changes.get("prefill", {})),
                 SimulatedEngine("relay-decode", **changes.get("relay", {})),
@@ -100,7 +94,7 @@ async def start(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> AsyncIterator[
                 mode="front",
                 site="site-a",
                 services=FrontServices(prefill="p", relay_decode="r", renderer="t"),
-                sites=[Site(name="site-b", link="a-b", addresses=[address], bandwidth_bits_per_second=bits_per_second)],
+                sites=[Site(name="site-b", link="a-b", addresses=[address], bandwidth_bits_per_second=10**9)],
                 routing=Routing(
                     tolerated_wait_millis=tolerated_wait_millis,
                     request_overrides=overrides,  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ def test_a_better_hit_never_sends_a_direct_request_to_the_relay(
     prompt: int, cached: int, wait: float, rate: int
 ) -> None:
     def pipeline(hit: int) -> Pipeline:
-        seen = Observed(prompt, min(hit, prompt), 46_080, 32, rate, 0.02, 0.0)
+        seen = Observed(prompt, min(hit, prompt), 46_080, 32, rate, 0.02)
         return choose(seen, tolerated_wait_seconds=wait, forced=None, cannot_hand_off=None, relay_there=True).pipeline
 
     if pipeline(cached) is Pipeline.DIRECT:

@@ -9,7 +9,6 @@ LINE = {
     "block_size": 32,
     "bits_per_second": 100_000_000,
     "round_trip_seconds": 0.02,
-    "seconds_ahead": 0.0,
 }
 
 

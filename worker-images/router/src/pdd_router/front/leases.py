@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
@@ -31,10 +31,6 @@ _LEASE: dict[str, Any] = {
 }
 
 
-# Of the time that a lease can be used.
-_FRESH_SHARE = 3 / 4
-
-
 @dataclass
 class Prefilled:
     """P holds the prompt's KV for one reader; `cached_tokens` of it were in its cache before.
@@ -54,11 +50,6 @@ class Prefilled:
     def reads(self) -> list[Any]:
         """The form of the KV cache (policy/compatibility.py), which its reader must have too."""
         return form(self.engine.facts.model_dump())
-
-    @property
-    def fresh_until(self) -> float:
-        """A read should have been asked for by then: what is left is for the way to its reader, and a wait there."""
-        return self.at + self.engine.facts.kv_lease_duration * USABLE_SHARE * _FRESH_SHARE
 
     def hand_over(self, reader: "Reader") -> Lease:
         """To the one reader, just before it is asked: from here on the blocks are the reader's to free."""
@@ -81,31 +72,6 @@ class Reader(Protocol):
     async def forget(self, request_ids: Sequence[str]) -> list[str]:
         """Those of the leases that no engine of it has begun to read, and none will."""
         ...
-
-
-class LeaseAhead:
-    """A lease that is taken while something else is done. Entering waits for it; to be closed or entered."""
-
-    def __init__(self, taking: AbstractAsyncContextManager[Prefilled]):
-        self._taken = AsyncExitStack()
-        self._taking = asyncio.create_task(self._taken.enter_async_context(taking))
-
-    @property
-    def ready(self) -> bool:
-        return self._taking.done() and not self._taking.cancelled() and self._taking.exception() is None
-
-    async def __aenter__(self) -> Prefilled:
-        return await self._taking
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._taken.aclose()
-
-    async def close(self) -> None:
-        self._taking.cancel()
-        await asyncio.wait({self._taking})
-        if not self._taking.cancelled():
-            self._taking.exception()  # nobody needs it any more
-        await self._taken.aclose()
 
 
 class Leases:

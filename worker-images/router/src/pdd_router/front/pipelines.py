@@ -24,14 +24,13 @@ from pdd_router.errors import ApiError, LeaseTooOldError, UnavailableError, Upst
 from pdd_router.front.ask import Ask
 from pdd_router.front.leases import Leases, Prefilled
 from pdd_router.front.record import Record
-from pdd_router.front.transfer import Route, Transfer
 from pdd_router.line.site import Pulled, Site
 from pdd_router.line.sites import Sites
 from pdd_router.policy.compatibility import form
 from pdd_router.policy.features import stays_because
-from pdd_router.policy.order import Urgency
 from pdd_router.policy.pipeline import Choice, Observed, Pipeline, choose
 from pdd_router.policy.sampling import after, for_decode
+from pdd_router.policy.transfer import kv_bytes
 
 # Between two tries of a request that lost its engine: until another one has been found out about.
 _PAUSE_SECONDS = 0.5
@@ -60,18 +59,9 @@ class _Run:
     enough: asyncio.Event
     made: list[int] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
-    cached: int | None = None
-    """Of the prompt at P, before this request was there."""
-    decoder: tuple[Site, str] | None = None
-    """Who decodes it: the site and the engine."""
     lost_at: float | None = None
     failed_with: list[int] = field(default_factory=list)
     """For each engine that failed with it in hand: how many tokens were out then."""
-
-    def route(self, work: Work, prefilled: Prefilled, site: Site) -> Route:
-        if self.cached is None:
-            self.cached = prefilled.cached_tokens
-        return Route(prefilled, work, site, self.ask.headers, cached=self.cached)
 
     def rest(self) -> Work:
         """What is left to do. Raises ValueError when that is nothing."""
@@ -113,9 +103,6 @@ class Pipelines:
                             enough.set()
                         yield token
                 if enough.is_set():
-                    if run.decoder is not None:
-                        site, engine = run.decoder
-                        site.held.now(work.token_ids + run.made, engine)  # for the session's next turn
                     return
                 raise UpstreamError(record.main_engine or "main decode", "ended an answer without a finish_reason")
             except (UpstreamError, UnavailableError) as error:
@@ -191,16 +178,13 @@ class Pipelines:
 
     def _choose(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> Choice:
         facts, routing = prefilled.engine.facts, run.ask.routing
-        route = run.route(work, prefilled, site)
-        missed = route.bytes_between(prefilled.cached_tokens, route.tokens)
         observed = Observed(
             prompt_tokens=len(work.token_ids),
             cached_at_prefill=prefilled.cached_tokens,
             kv_bytes_per_token=facts.kv_bytes_per_token,
             block_size=facts.block_size,
-            bits_per_second=site.schedule.rate * 8,
+            bits_per_second=site.known.bandwidth_bits_per_second,
             round_trip_seconds=site.round_trips.percentile(50) or 0.0,
-            seconds_ahead=site.schedule.seconds_ahead(missed, Urgency.USER_WAITS),
         )
         return choose(
             observed,
@@ -213,27 +197,23 @@ class Pipelines:
 
     async def _direct(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> AsyncGenerator[Token, None]:
         record, reads = run.record, prefilled.reads
+        record.pull_began = record.now()
         decode = replace(work, sampling_params=for_decode(work.sampling_params))
-        route = run.route(work, prefilled, site)
-        async with Transfer(self._leases, route, record, Urgency.USER_WAITS, given=prefilled) as transfer:
-            await transfer.pieces()
-            for last_try in (False, True):
+        for lease in (prefilled, None):
+            async with self._leases.again(prefilled, work, run.ask.headers, given=lease) as leased:
+                answer = site.pull_and_generate(decode, leased.hand_over(site), reads=reads, headers=run.ask.headers)
                 try:
-                    async with transfer.turn() as leased:
-                        lease = leased.hand_over(site)
-                        answer = site.pull_and_generate(decode, lease, reads=reads, headers=run.ask.headers)
-                        async with aclosing(answer):
-                            async for event in answer:
-                                if isinstance(event, Pulled):
-                                    leased.read()
-                                    transfer.arrived(event)
-                                    run.decoder = (site, event.engine)
-                                else:
-                                    record.from_main(len(event.token_ids))
-                                    yield Token(event, "MD", prefilled)
+                    async with aclosing(answer):
+                        async for event in answer:
+                            if isinstance(event, Pulled):
+                                leased.read()
+                                _note_transfer(event, prefilled, work, record)
+                            else:
+                                record.from_main(len(event.token_ids))
+                                yield Token(event, "MD", prefilled)
                     return
                 except LeaseTooOldError:
-                    if last_try:
+                    if lease is None:
                         raise
                     record.trouble.append("lease too old for a pull, leased anew")
 
@@ -251,8 +231,8 @@ class Pipelines:
         )
         async with (
             aclosing(relay_stream),
-            self._transfer(run, work, prefilled, site) as (transfer, task),
-            aclosing(_until(relay_stream, task, record, cut_at=run.ask.cut_at)) as until,
+            self._transfer(run, work, prefilled, site) as transfer,
+            aclosing(_until(relay_stream, transfer, record, cut_at=run.ask.cut_at)) as until,
         ):
             async for delta in until:
                 prefilled.read()
@@ -262,8 +242,7 @@ class Pipelines:
                 if delta.finish_reason is not None:
                     return
             await relay_stream.aclose()  # RLD is free while the rest of the KV is on its way
-            transfer.urgency(Urgency.USER_WAITS)  # where that is so: nobody speaks until it is there
-            pulled = await task
+            pulled = await transfer
         if pulled is None:
             raise UpstreamError(relay.name, f"and the transfer to {site.name} failed: {record.trouble}")
         try:
@@ -278,7 +257,6 @@ class Pipelines:
             yield Token(Delta([], "length"), "RLD", prefilled)
             return
         record.handed_over = record.now()
-        run.decoder = (site, pulled.engine)
         async with aclosing(site.generate(rest, engine=pulled.engine, headers=run.ask.headers)) as main:
             async for delta in main:
                 record.from_main(len(delta.token_ids))
@@ -301,36 +279,51 @@ class Pipelines:
     @asynccontextmanager
     async def _transfer(
         self, run: _Run, work: Work, prefilled: Prefilled, site: Site
-    ) -> AsyncIterator[tuple[Transfer, asyncio.Task[Pulled | None]]]:
-        """The transfer to MD beside RLD's stream; the task's result is None when it failed.
+    ) -> AsyncIterator[asyncio.Task[Pulled | None]]:
+        """The transfer to MD beside RLD's stream; its result is None when it failed.
 
         It needs a lease of its own. When the answer is complete before the KV has arrived, the transfer goes on without
         the request: MD needs it for the session's next turn.
         """
         record = run.record
-        transfer = Transfer(self._leases, run.route(work, prefilled, site), record, Urgency.USER_READS)
 
         async def pull() -> Pulled | None:
             try:
-                async with transfer:
-                    return await transfer.pull()
+                with metrics.IN_FLIGHT.track_inprogress():
+                    pulled = await self._pull(run, work, prefilled, site)
+                _note_transfer(pulled, prefilled, work, record)
+                return pulled
             except ApiError as error:
                 record.trouble.append(f"transfer: {error.message}")
                 return None
 
         task = asyncio.create_task(pull(), name=f"transfer {record.request_id}")
-        task.add_done_callback(lambda _: transfer.close())
         try:
-            yield transfer, task
+            yield task
         except BaseException:
             if not run.enough.is_set():
                 task.cancel()
             raise
         finally:
             if not task.done():
-                transfer.urgency(Urgency.NOBODY_WAITS)
                 self._finishing.add(task)
                 task.add_done_callback(self._finishing.discard)
+
+    async def _pull(self, run: _Run, work: Work, prefilled: Prefilled, site: Site) -> Pulled:
+        for last_try in (False, True):
+            async with self._leases.again(prefilled, work, run.ask.headers) as leased:
+                run.record.pull_began = run.record.now()
+                lease = leased.hand_over(site)
+                try:
+                    pulled = await site.pull(work, lease, reads=prefilled.reads, headers=run.ask.headers)
+                except LeaseTooOldError:
+                    if last_try:
+                        raise
+                    run.record.trouble.append("lease too old for a pull, leased anew")
+                else:
+                    leased.read()
+                    return pulled
+        raise AssertionError("unreachable: the last try returns or raises")
 
 
 async def _until(
@@ -369,3 +362,16 @@ async def _until(
         if step is not None:
             step.cancel()
             await asyncio.wait({step})
+
+
+def _note_transfer(pulled: Pulled, prefilled: Prefilled, work: Work, record: Record) -> None:
+    facts = prefilled.engine.facts
+    size = kv_bytes(
+        max(0, len(work.token_ids) - pulled.cached_tokens),
+        kv_bytes_per_token=facts.kv_bytes_per_token,
+        block_size=facts.block_size,
+    )
+    record.transferred(pulled.engine, pulled.cached_tokens, pulled.seconds, size)
+    # Counted here and not at the request's end, which a transfer may outlive.
+    metrics.CACHED_TOKENS.labels("main-decode").inc(pulled.cached_tokens)
+    metrics.LINE_BYTES.inc(size)

@@ -31,7 +31,6 @@ class Record:
     main_tokens: int = 0
     prefilled: float | None = None
     pull_began: float | None = None
-    transfer_wait: float | None = None
     transfer_seconds: float | None = None
     first_token: float | None = None
     handed_over: float | None = None
@@ -59,9 +58,8 @@ class Record:
             self.pipeline, self.reason = choice.pipeline, choice.reason
             self.predicted_transfer = choice.predicted_seconds
 
-    def transferred(self, engine: str, cached_tokens: int, *, seconds: float, waited: float, line_bytes: int) -> None:
+    def transferred(self, engine: str, cached_tokens: int, seconds: float, line_bytes: int) -> None:
         self.main_engine = engine
-        self.transfer_wait = max(self.transfer_wait or 0.0, waited)
         self.transfer_seconds = max(self.transfer_seconds or 0.0, seconds)
         self.cached_at_main = (self.cached_at_main or 0) + cached_tokens
         self.line_bytes = (self.line_bytes or 0) + line_bytes
@@ -90,7 +88,6 @@ class Record:
         seconds = {
             "ttft": self.first_token,
             "prefill": self.prefilled,
-            "transfer_wait": self.transfer_wait,
             "transfer_began": self.pull_began,
             "transfer": self.transfer_seconds,
             "transfer_predicted": self.predicted_transfer,
@@ -142,7 +139,6 @@ class Record:
         for histogram, value in (
             (metrics.TTFT, self.first_token),
             (metrics.PREFILL, self.prefilled),
-            (metrics.TRANSFER_WAIT, self.transfer_wait),
             (metrics.TRANSFER, self.transfer_seconds),
             (metrics.HANDOFF, self.handoff_seconds),
         ):

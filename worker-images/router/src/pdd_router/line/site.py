@@ -14,9 +14,7 @@ from pdd_router.engines.calls import Calls
 from pdd_router.engines.client import Delta, Work, expect_ok, failures_named
 from pdd_router.engines.lease import Lease
 from pdd_router.errors import LeaseTooOldError, OverloadedError, RefusedError, UnavailableError, UpstreamError
-from pdd_router.line.held import Held
 from pdd_router.line.round_trip import RoundTrips
-from pdd_router.line.schedule import Schedule
 from pdd_router.origin import REQUEST_ID
 from pdd_router.policy.compatibility import Party
 
@@ -40,18 +38,12 @@ class Site:
         self._calls = Calls()
         self.known = known
         self.round_trips = RoundTrips()
-        self.schedule = Schedule(known.name, known.bandwidth_bits_per_second / 8, self.round_trips)
-        self.held = Held()
         self.engines: list[Party] = []
         """As of the last ping."""
 
     @property
     def name(self) -> str:
         return self.known.name
-
-    def follow(self, known: config.Site) -> None:
-        self.known = known
-        self.schedule.delivery.declared(known.bandwidth_bits_per_second / 8)
 
     async def ping(self) -> None:
         """One small call. Raises UpstreamError when the site does not answer."""
@@ -60,22 +52,16 @@ class Site:
             answer = orjson.loads(await response.read())
         # The earliest that `clock` can have been: a lease then ends too early by a round trip at most, never too late.
         self._clock_ahead = answer["clock"] - monotonic()
-        before = {engine.engine for engine in self.engines}
         self.engines = [Party(e["name"], self.name, "main-decode", e["facts"]) for e in answer["engines"]]
-        there = {engine.engine for engine in self.engines}
-        if before - there:
-            self.held.keep_only(there)
         self.round_trips.answered(monotonic() - began, now=monotonic())
 
-    def cut_off_if_silent(self, now: float) -> bool:
-        """Ends the calls to a site that answers no pings any more, and the waits for its line. Returns whether there
-        were any."""
+    def break_off_if_silent(self, now: float) -> bool:
+        """Ends the calls to a site that answers no pings any more. Returns whether there were any."""
         age = self.round_trips.age(now)
-        if age is None or age < timeouts.CUT_OFF_SECONDS:
+        if age is None or age < timeouts.CUT_OFF_SECONDS or not len(self._calls):
             return False
-        ended = len(self._calls)
         self._calls.break_off()
-        return self.schedule.cut_off() + ended > 0
+        return True
 
     async def pull(self, work: Work, lease: Lease, *, reads: Sequence[Any], headers: Mapping[str, str]) -> Pulled:
         """Returns when an MD of the site holds the prompt's KV. `reads` is the form of P's KV cache."""

@@ -27,7 +27,7 @@ class Sites:
         self._sites = {}
         for site in known:
             kept = old.get(site.name) or Site(self._session, site)
-            kept.follow(site)
+            kept.known = site
             self._sites[site.name] = kept
 
     @property
@@ -61,7 +61,7 @@ class Sites:
         while True:
             await asyncio.gather(*(self._ping(site) for site in self._sites.values()))
             for site in self._sites.values():
-                if site.cut_off_if_silent(monotonic()):
+                if site.break_off_if_silent(monotonic()):
                     _LOG.warning("site is cut off: what waited for it goes on elsewhere", site=site.name)
             await asyncio.sleep(_PING_EVERY_SECONDS)
 

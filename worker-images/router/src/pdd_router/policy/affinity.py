@@ -24,12 +24,9 @@ def chunk_hashes(token_ids: Sequence[int]) -> list[int]:
 
 def extends(hashes: Sequence[int], earlier: Sequence[int]) -> bool:
     """Whether at least half of a prompt is the beginning of an earlier one; both as `chunk_hashes`."""
-    return 0 < len(hashes) <= 2 * common(hashes, earlier)
-
-
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many chunks two prompts share from their beginning; both as `chunk_hashes`."""
-    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    common = next((n for n, (a, b) in enumerate(zip(hashes, earlier, strict=False)) if a != b), None)
+    shared = min(len(hashes), len(earlier)) if common is None else common
+    return 0 < len(hashes) <= 2 * shared
 
 
 class PrefixIndex:

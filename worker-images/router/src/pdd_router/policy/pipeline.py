@@ -1,9 +1,8 @@
 """Which way a request goes: P-MD when its KV crosses the line soon enough, else P-RLD-MD.
 
-The decision rests on the prefix hit at *P* and the predicted transfer: the line's measured rate, and what goes before
-it. It never looks at the hit at MD or at how busy RLD is: either would let MD's cache fall behind, which makes more
-requests look low-hit, which sends more of them to RLD, until the relay pool collapses. A busy line does not: what goes
-by RLD crosses it all the same.
+The decision rests on the prefix hit at *P* and the predicted transfer. It never looks at the hit at MD or
+at how busy RLD is: either would let MD's cache fall behind, which makes more requests look low-hit, which
+sends more of them to RLD, until the relay pool collapses.
 """
 
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ class Observed:
     cached_at_prefill: int
     kv_bytes_per_token: int
     block_size: int
-    bits_per_second: float
+    bits_per_second: int
     round_trip_seconds: float
-    seconds_ahead: float
-    """For how long the line is busy with transfers that would go before this one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def choose(
     """`cannot_hand_off` names the request's feature that must stay on one engine, None if there is none."""
     missed = observed.prompt_tokens - observed.cached_at_prefill
     size = kv_bytes(missed, kv_bytes_per_token=observed.kv_bytes_per_token, block_size=observed.block_size)
-    predicted = observed.seconds_ahead + transfer_seconds(
+    predicted = transfer_seconds(
         size, bits_per_second=observed.bits_per_second, round_trip_seconds=observed.round_trip_seconds
     )
     if cannot_hand_off is not None:
