@@ -1,11 +1,13 @@
 """The line as its agents measure it: every way in which it goes bad has a name, and is told from the others."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from openai import OpenAI
+from prometheus_client.parser import text_string_to_metric_families
 
 from pdd_e2e import line, running
 from pdd_e2e.asking import ask
@@ -24,6 +26,8 @@ pytestmark = [
 LINK = "wanlink", "a-b"
 # The agents' window is a minute; the operator reads them every 5 s and writes numbers every 30.
 SEEN_SECONDS = 120.0
+# A line that is to be found well is looked at for some time.
+HELD_SECONDS = 20.0
 KEPT = ("Ready", "Established", "Reachable", "PathMTUValid", "LatencyWithinBudget", "LossWithinBudget")
 
 
@@ -127,6 +131,9 @@ def test_bad_in_both_directions(well: Sites, alone: OpenAI, name: str) -> None:
     with line.changed(**settings), running.endpoint(well, "tiny") as url, ThreadPoolExecutor() as pool:
         asked = [pool.submit(ask, url, "tiny", ids, max_tokens=40, ignore_eos=True) for _ in range(4)]
         wait_state(well, **wanted)
+        if wanted is WELL:
+            time.sleep(HELD_SECONDS)
+            assert state(well).items() >= WELL.items()
         for each in asked:
             outcome = each.result()
             assert outcome.ids == right[: len(outcome.ids)]
@@ -176,10 +183,20 @@ def test_agents_measure_while_the_operator_is_away(well: Sites) -> None:
     """What they say is read by hand here."""
     well.a.kubectl("-n", SYSTEM, "scale", "deployment", "pdd-operator", "--replicas=0")
     try:
-        [pod, *_] = [
-            p["metadata"]["name"] for p in well.a.list("pods", "-n", SYSTEM) if "link" in p["metadata"]["name"]
-        ]
-        path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod}:9090/proxy/metrics"
-        assert "pdd_link_probes_sent_total{" in well.a.kubectl("get", "--raw", path)
+        labels = "app.kubernetes.io/name=pdd-operator"
+        wait_for("no operator", lambda: not well.a.list("pods", "-n", SYSTEM, "-l", labels), seconds=60)
+        before = echoed(well.a)
+        wait_for("more echoes", lambda: echoed(well.a) > before, seconds=20)
     finally:
         well.a.kubectl("-n", SYSTEM, "scale", "deployment", "pdd-operator", "--replicas=1")
+
+
+def echoed(cluster: Cluster) -> float:
+    """Probes of one agent that have come back."""
+    path = f"/api/v1/namespaces/{SYSTEM}/pods/{agents(cluster)[0]}:9090/proxy/metrics"
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(cluster.kubectl("get", "--raw", path))
+        for sample in family.samples
+        if sample.name == "pdd_link_probes_echoed_total"
+    )

@@ -24,7 +24,12 @@ REFUSED: list[tuple[Kind, dict[str, Any], str]] = [
     (WAN_LINK, {"mode": "Delegated"}, "mode WireGuard and mode Delegated are not built yet"),
     (WAN_LINK, {"encryption": "Required"}, "encryption Preferred and Required are not built yet"),
     (WAN_LINK, {"encryption": "Preferred"}, "encryption Preferred and Required are not built yet"),
-    (WAN_LINK, {"budget": {"lossPercent": "0.1"}}, "budget.lossPercent is not built yet"),
+    (WAN_LINK, {"budget": {"lossPercent": "half"}}, "spec.budget.lossPercent"),
+    (
+        WAN_LINK,
+        {"ends": [{"cluster": "a", "reach": "PodNetwork"}, {"cluster": "b"}]},
+        "reach PodNetwork and LoadBalancer",
+    ),
     (WAN_LINK, {"bandwidth": "10 Gb/s"}, "spec.bandwidth"),
     (WAN_LINK, {"ends": [{"cluster": "a"}]}, "should have at least 2 items"),
     (WAN_LINK, {"ends": [{"cluster": "a"}, {"cluster": "a"}]}, "Duplicate value"),

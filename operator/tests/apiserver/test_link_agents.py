@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pdd_operator.clusters.errors import ApiError
 from pdd_operator.clusters.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -16,6 +17,7 @@ from pdd_operator.clusters.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
     WAN_LINK,
+    Kind,
 )
 from pdd_operator.clusters.session import Object, Session
 
@@ -149,11 +151,65 @@ async def test_an_end_that_is_no_member_any_more_is_not_waited_for(lined: World)
 async def test_a_namespace_that_is_not_there(lined: World) -> None:
     member = await lined.hub.get(MEMBER_CLUSTER, "site-b")
     assert member is not None
-    await lined.hub.merge(MEMBER_CLUSTER, "site-b", "", {"spec": {"agentNamespace": "elsewhere"}})
+    await lined.hub.delete(MEMBER_CLUSTER, member)
+    spec = {**member["spec"], "agentNamespace": "elsewhere"}
+    await lined.hub.create(MEMBER_CLUSTER, {**member, "metadata": {"name": "site-b"}, "spec": spec})
     await lined.meet_members()
     found = condition(await visit(lined), "Provisioned")
     assert (found["status"], found["reason"]) == ("False", "NamespaceNotFound")
     assert "namespace elsewhere does not exist on site-b; install chart pdd-member" in found["message"]
+
+
+async def test_a_line_whose_end_cannot_be_asked_waits_and_says_so(lined: World) -> None:
+    found = await visit(lined)
+    member = lined.supervisor.context.members.get("site-b")
+    assert member is not None
+    member.connected = False
+    await lined.hub.delete(WAN_LINK, found)
+    left = await visit(lined)
+    assert condition(left, "Ready")["reason"] == "Deleting"
+    assert "waiting for site-b" in condition(left, "Ready")["message"]
+    assert not await agents(lined.hub)
+    member.connected = True
+    await lined.visit(WAN_LINK, "a-b")
+    await lined.visit(WAN_LINK, "a-b")
+    assert await lined.hub.get(WAN_LINK, "a-b") is None
+    assert not await agents(lined.remote)
+
+
+async def test_a_router_that_may_not_be_looked_for_stops_nothing(lined: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PDDDeployment in a namespace that is not granted to the operator."""
+    await lined.create()
+    get = Session.get
+
+    async def refused(session: Session, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        if name.endswith("main-router"):
+            raise ApiError(403, "services is forbidden")
+        return await get(session, kind, name, namespace)
+
+    monkeypatch.setattr(Session, "get", refused)
+    found = await visit(lined)
+    assert condition(found, "Provisioned")["reason"] == "AgentsNotReady"
+    assert config(await agents(lined.hub))["peers"][0]["router"] is None
+
+
+async def test_measurements_that_may_not_be_read(lined: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await visit(lined)
+    pod = {"metadata": {"name": "x", "namespace": SYSTEM}, "status": {"podIP": "10.0.0.1"}}
+
+    async def forbidden(_session: Session, *_where: Any) -> dict[str, Any]:
+        raise ApiError(403, "pods/proxy is forbidden")
+
+    listed = Session.list
+
+    async def with_a_pod(session: Session, kind: Kind, *where: Any, **more: Any) -> Any:
+        return [pod] if kind is POD else await listed(session, kind, *where, **more)
+
+    monkeypatch.setattr(Session, "through_pod", forbidden)
+    monkeypatch.setattr(Session, "list", with_a_pod)
+    found = condition(await visit(lined), "Provisioned")
+    assert (found["status"], found["reason"]) == ("False", "Forbidden")
+    assert "pods/proxy" in found["message"]
 
 
 async def test_without_an_image(world: World) -> None:

@@ -77,14 +77,16 @@ def test_operator_needs_an_image(helm: str) -> None:
 
 def test_member_grants_by_namespace(helm: str) -> None:
     documents = _render(helm, "pdd-member", MEMBER)
-    assert [role["metadata"]["namespace"] for role in _of("Role", documents)] == ["llm", "chat"]
+    assert [role["metadata"]["namespace"] for role in _of("Role", documents)] == ["pdd-system", "llm", "chat"]
     (namespace,) = _of("Namespace", documents)
     assert namespace["metadata"]["name"] == "llm"
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     assert namespace["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     (cluster,) = _of("ClusterRole", documents)
     assert {verb for rule in cluster["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
-    assert all("secrets" not in rule["resources"] for role in _of("Role", documents) for rule in role["rules"])
+    rules = [(role["metadata"]["name"], rule) for role in _of("Role", documents) for rule in role["rules"]]
+    secrets = [(name, rule["verbs"]) for name, rule in rules if "secrets" in rule["resources"]]
+    assert secrets == [("pdd-operator-link-agents", ["get", "create", "patch", "delete"])]
     (account,) = _of("ServiceAccount", documents)
     assert account["metadata"]["name"] == "pdd-operator"
 

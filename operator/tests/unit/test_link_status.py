@@ -275,3 +275,25 @@ def test_routers_are_believed_where_there_are_no_agents() -> None:
     found = status(routers=[report(), report(p50=30_000, p99=40_000), report(p50=None, p99=None)])
     assert [path.round_trip_micros for path in found.paths] == [RoundTrip(p50=30_000, p99=40_000)]
     assert found.round_trip == "30ms"
+
+
+def test_what_an_agent_keeps_of_a_silent_peer_is_no_verdict() -> None:
+    """Its last full-size packets did not pass; that was before it fell silent."""
+    silent = agent(A, mtu=NARROW, **SILENT)
+    silent.peers.extend(agent(A).peers)
+    assert brief(status(silent, agent(B)))["PathMTUValid"] == ("True", "FullSizePasses")
+    passed = brief(status(agent(A, **SILENT), agent(B, **SILENT), routers=[report()]))
+    assert passed["PathMTUValid"] == ("Unknown", "NotMeasured")
+
+
+def test_an_end_that_was_not_read_once_keeps_its_numbers() -> None:
+    found = link()
+    found.status = status(agent(A), agent(B))
+    assert status(agent(A), found=found).paths == found.status.paths
+
+
+def test_numbers_of_agents_take_the_place_of_those_of_routers() -> None:
+    found = link()
+    found.status = status(routers=[Report("a-third", B, True, 1_000, 2_000), report()])
+    after = status(agent(A), agent(B), found=found, routers=[report()])
+    assert {path.from_ for path in after.paths} == {A, B, "a-third"}

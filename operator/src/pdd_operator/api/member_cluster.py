@@ -84,7 +84,11 @@ class MemberClusterSpec(Model):
         rule(
             "has(self.inCluster) != has(self.kubeconfigSecretRef)",
             "set exactly one of inCluster and kubeconfigSecretRef",
-        )
+        ),
+        rule(
+            "self.agentNamespace == oldSelf.agentNamespace",
+            "agentNamespace is immutable: link agents would be left in the old one; create another MemberCluster",
+        ),
     ]
 
 

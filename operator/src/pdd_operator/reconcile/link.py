@@ -1,6 +1,7 @@
 """WANLink: link agents at both ends, what they and the front routers measure, the status, and who waits for it."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from pdd_operator.api.member_cluster import MemberCluster
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.api.wan_link import WANLink
+from pdd_operator.clusters.errors import ApiError, UnreachableError
 from pdd_operator.clusters.kinds import MEMBER_CLUSTER, PDD_DEPLOYMENT, SERVICE, WAN_LINK
 from pdd_operator.clusters.session import Object
 from pdd_operator.context import Context
@@ -20,9 +22,11 @@ from pdd_operator.plan.nodes import addresses
 from pdd_operator.plan.problem import Problem
 from pdd_operator.reconcile.link_end import LinkEnd
 from pdd_operator.status.conditions import find
-from pdd_operator.status.link import link_status
+from pdd_operator.status.link import link_deletion_status, link_status
 from pdd_operator.status.link_directions import Report
 from pdd_operator.status.telemetry import FrontTelemetry
+
+logger = logging.getLogger(__name__)
 
 _POLL: Final = 5.0
 _SOON: Final = 2.0
@@ -102,17 +106,29 @@ async def _roll_forward(
     image = context.settings.link_image
     if not image:
         for end in ends:
-            end.problems.append(Problem("NoImage", "no link agents are installed: set linkImage in chart pdd-operator"))
+            end.without_image()
         return
+    # No new one while an end cannot be asked: it may hold a key.
     key = shared_key([end.probe_key for end in ends], secrets.token_bytes)
-    if key is None:
-        return  # an end cannot be asked: it may hold a key
-    for end in ends:
-        await end.apply([agent_service(end.owner, link), agent_keys(end.owner, link, key)])
-    for end, other in ((ends[0], ends[1]), (ends[1], ends[0])):
-        if end.usable and other.usable:
-            there = OtherEnd(other.cluster, _agents(other, link), await _router(context, other.cluster, deployments))
-            await end.apply(link_agent(end.owner, link, site=end.cluster, other=there, pools=end.pools, image=image))
+    await asyncio.gather(
+        *(
+            end.apply([agent_service(end.owner, link), agent_keys(end.owner, link, held)])
+            for end in ends
+            if (held := key or end.probe_key)
+        )
+    )
+    # An end whose other end cannot be asked keeps the peers that it knows: it is left as it is.
+    pairs = [(one, other) for one, other in ((ends[0], ends[1]), (ends[1], ends[0])) if one.usable and other.usable]
+    theres = [
+        OtherEnd(other.cluster, _agents(other, link), await _router(context, other.cluster, deployments))
+        for _, other in pairs
+    ]
+    await asyncio.gather(
+        *(
+            end.apply(link_agent(end.owner, link, site=end.cluster, other=there, pools=end.pools, image=image))
+            for (end, _), there in zip(pairs, theres, strict=True)
+        )
+    )
 
 
 def _agents(end: LinkEnd, link: WANLink) -> Sequence[str]:
@@ -120,13 +136,21 @@ def _agents(end: LinkEnd, link: WANLink) -> Sequence[str]:
 
 
 async def _router(context: Context, cluster: str, deployments: Sequence[PDDDeployment]) -> str | None:
-    """A router of the site that the other one connects to: the first PDDDeployment's main router."""
+    """A router of the site that the other one connects to: the first main router of a PDDDeployment that is found."""
     member = context.members.get(cluster)
-    main = next((each for each in deployments if each.main_placement.cluster == cluster), None)
-    if member is None or member.session is None or main is None:
+    if member is None or member.session is None:
         return None
-    service = await member.session.get(SERVICE, object_name(main, MAIN_ROUTER), main.metadata.namespace)
-    return None if service is None else next(iter(addresses(member.nodes, service, at_most=1)), None)
+    for each in deployments:
+        if each.main_placement.cluster != cluster:
+            continue
+        try:
+            service = await member.session.get(SERVICE, object_name(each, MAIN_ROUTER), each.metadata.namespace)
+        except (ApiError, UnreachableError) as error:
+            logger.debug("main router of %s/%s on %s: %s", each.metadata.namespace, each.metadata.name, cluster, error)
+            continue
+        if service is not None and (found := addresses(member.nodes, service, at_most=1)):
+            return found[0]
+    return None
 
 
 async def _reports(context: Context, link: WANLink, deployments: Sequence[PDDDeployment]) -> list[Report]:
@@ -161,6 +185,10 @@ async def _tear_down(context: Context, found: Object, link: WANLink, ends: Seque
         return None
     await asyncio.gather(*(end.observe() for end in ends))
     await asyncio.gather(*(end.remove() for end in ends))
-    if all(end.gone for end in ends):
-        await set_finalizer(context.hub, WAN_LINK, found, present=False)
+    left = [problem for end in ends if (problem := await end.left()) is not None]
+    if left:
+        status = link_deletion_status(link, left, now=timestamp())
+        await write_status(context.hub, WAN_LINK, found, status, previous=link.status.conditions)
+        return _SOON
+    await set_finalizer(context.hub, WAN_LINK, found, present=False)
     return _SOON

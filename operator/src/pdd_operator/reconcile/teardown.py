@@ -9,13 +9,13 @@ from typing import Final
 from pdd_operator.api.pdd_deployment import PDDDeployment
 from pdd_operator.apply import orphan, remove
 from pdd_operator.clusters.errors import ApiError, UnreachableError
-from pdd_operator.clusters.kinds import MEMBER_CLUSTER, NAMESPACE, OWNED, PDD_DEPLOYMENT
+from pdd_operator.clusters.kinds import MEMBER_CLUSTER, OWNED, PDD_DEPLOYMENT
 from pdd_operator.clusters.session import Object, Session
 from pdd_operator.context import Context
 from pdd_operator.desired.labels import owner
 from pdd_operator.hub import FINALIZER, set_finalizer, timestamp, write_status
 from pdd_operator.plan.problem import Problem
-from pdd_operator.reconcile.visit import as_problem, owned_objects
+from pdd_operator.reconcile.visit import as_problem, namespace_is_gone, owned_objects
 from pdd_operator.status.deletion import deletion_status
 
 _AGAIN: Final = 5.0
@@ -50,7 +50,7 @@ async def _clear(context: Context, deployment: PDDDeployment, cluster: str) -> P
     except UnreachableError:
         return _unreachable(cluster)
     except ApiError as error:
-        if error.status == 403 and await _namespace_is_gone(member.session, namespace):
+        if error.status == 403 and await namespace_is_gone(member.session, namespace):
             return None
         return as_problem(error, cluster, owner(deployment))
     if left == 0:
@@ -84,11 +84,3 @@ async def _remaining(session: Session, deployment: PDDDeployment) -> int:
         return 0
     await remove(session, [each for each in objects if not each["metadata"].get("deletionTimestamp")])
     return len(objects) + len(pods)
-
-
-async def _namespace_is_gone(session: Session, namespace: str) -> bool:
-    """Rights in a namespace go with it, and so does everything else in it."""
-    try:
-        return await session.get(NAMESPACE, namespace) is None
-    except (ApiError, UnreachableError):
-        return False

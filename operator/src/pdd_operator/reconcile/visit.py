@@ -7,7 +7,7 @@ from typing import Final
 
 from pdd_operator.apply import ForeignObjectError, apply, remove
 from pdd_operator.clusters.errors import ApiError, ConflictError, UnreachableError
-from pdd_operator.clusters.kinds import POD, Kind
+from pdd_operator.clusters.kinds import NAMESPACE, POD, Kind
 from pdd_operator.clusters.registry import Member
 from pdd_operator.clusters.session import Object, Session
 from pdd_operator.desired.labels import Manifest, Owner
@@ -74,6 +74,14 @@ async def owned_objects(session: Session, owner: Owner, kinds: Sequence[Kind]) -
         *(session.list(kind, owner.namespace, selector=owner.selector) for kind in (*kinds, POD))
     )
     return [found for some in owned for found in some], list(pods)
+
+
+async def namespace_is_gone(session: Session, namespace: str) -> bool:
+    """Rights in a namespace go with it, and so does everything else in it."""
+    try:
+        return await session.get(NAMESPACE, namespace) is None
+    except (ApiError, UnreachableError):
+        return False
 
 
 def as_problem(error: ApiError | ForeignObjectError, cluster: str, owner: Owner) -> Problem:

@@ -5,8 +5,9 @@ from decimal import Decimal
 
 from pdd_operator.api.quantity import micros
 from pdd_operator.api.wan_link import LinkPath, WANLink, WANLinkStatus
+from pdd_operator.plan.problem import Problem
 from pdd_operator.status.conditions import Finding, conditions
-from pdd_operator.status.link_directions import End, Report, established, reachable
+from pdd_operator.status.link_directions import End, Report, echoed_lately, established, reachable
 from pdd_operator.status.link_paths import measured, settled
 
 
@@ -35,6 +36,14 @@ def link_status(
     )
 
 
+def link_deletion_status(link: WANLink, left: Sequence[Problem], *, now: str) -> WANLinkStatus:
+    """The previous status, with what the deletion waits for."""
+    generation, message = link.metadata.generation, "; ".join(problem.message for problem in left)
+    findings = [Finding("Ready", "False", "Deleting", message), Finding("Provisioned", "False", "Deleting", message)]
+    known = conditions(findings, previous=link.status.conditions, generation=generation, now=now)
+    return link.status.model_copy(update={"observed_generation": generation, "conditions": known})
+
+
 def _ready(crosses: Finding, whole: Finding) -> Finding:
     """Requests may use the line: both directions work, and KV's full-size packets cross."""
     if crosses.status == "True" and whole.status == "False":
@@ -61,10 +70,10 @@ def _path_mtu(ends: Sequence[End], crosses: Finding) -> Finding:
         for end, other in ((ends[0], ends[1]), (ends[1], ends[0]))
         for each in end.measurements
         for peer in each.peers
-        if peer.path_mtu is not None and peer.path_mtu.full_size_passes is not None
+        if peer.path_mtu is not None and peer.path_mtu.full_size_passes is not None and echoed_lately(peer)
     ]
     if not known:
-        return Finding(kind, "Unknown", "NotMeasured", "no full-size packet was tried yet")
+        return Finding(kind, "Unknown", "NotMeasured", "no full-size packet was tried lately")
     for end, other, mtu in known:
         if mtu.full_size_passes:
             continue

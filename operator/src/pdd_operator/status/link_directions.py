@@ -11,7 +11,7 @@ from typing import Final
 
 from pdd_operator.plan.problem import Problem
 from pdd_operator.status.conditions import Finding
-from pdd_operator.status.measurements import Measurements
+from pdd_operator.status.measurements import Measurements, Peer
 
 DEAD_SECONDS: Final = 5
 """Agents send ten probes a second in each class on all but the thinnest lines."""
@@ -102,8 +102,13 @@ def reachable(ends: Sequence[End], reports: Sequence[Report]) -> Finding:
 _WHAT_TO_DO: Final = "requests wait; ask who leases the line, and look at routes and firewalls at both ends"
 
 
+def echoed_lately(peer: Peer) -> bool:
+    """What an agent keeps of a peer that is silent now is of before."""
+    return any(_recent(echoes.last_echo_seconds_ago) for echoes in peer.classes)
+
+
 def _echoed(document: Measurements) -> bool:
-    return any(_recent(echoes.last_echo_seconds_ago) for peer in document.peers for echoes in peer.classes)
+    return any(map(echoed_lately, document.peers))
 
 
 def _is_deaf(end: End) -> bool:

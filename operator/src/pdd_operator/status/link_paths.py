@@ -43,8 +43,16 @@ def measured(ends: Sequence[End], reports: Sequence[Report]) -> list[LinkPath]:
 
 def settled(new: Iterable[LinkPath], written: Sequence[LinkPath], *, due: bool) -> list[LinkPath]:
     """The new numbers, rounded, where they are due and differ notably from what is written."""
-    before = {(path.from_, path.to, path.traffic_class): path for path in written}
-    return [_settled(path, before.get((path.from_, path.to, path.traffic_class)), due) for path in new]
+    before = {_of(path): path for path in written}
+    now = {_of(path): _settled(path, before.get(_of(path)), due) for path in new}
+    # One that nobody could be asked about just now stays; routers' words end where agents' begin.
+    agents = {(path.from_, path.to) for path in now.values() if path.jitter_micros is not None}
+    kept = {key: path for key, path in before.items() if key not in now and key[:2] not in agents}
+    return sorted((now | kept).values(), key=lambda path: (path.from_, path.to, _CLASSES.index(path.traffic_class)))
+
+
+def _of(path: LinkPath) -> tuple[str, str, str]:
+    return path.from_, path.to, path.traffic_class
 
 
 def _path(sender: End, receiver: End, lane: ClassName) -> LinkPath | None:
@@ -94,7 +102,7 @@ def _settled(new: LinkPath, old: LinkPath | None, due: bool) -> LinkPath:
         round_trip_micros=_choose(rounded.round_trip_micros, old.round_trip_micros, due, _trips_near),
         jitter_micros=_choose(rounded.jitter_micros, old.jitter_micros, due, _jitters_near),
         loss_percent=_choose(rounded.loss_percent, old.loss_percent, due, _losses_near),
-        mtu_bytes=rounded.mtu_bytes or old.mtu_bytes,
+        mtu_bytes=_choose(rounded.mtu_bytes, old.mtu_bytes, due, lambda one, other: one == other),
     )
 
 

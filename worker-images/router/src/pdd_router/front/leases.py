@@ -116,6 +116,8 @@ class Leases:
             raise UpstreamError(engine.name, "gave no lease on the prompt's KV: is it a prefill engine with NIXL?")
         params = generated.kv_transfer_params
         at = engine.here(params["pdd_leased_at"]) if "pdd_leased_at" in params else monotonic()
+        if at is not None and at > monotonic():
+            at = None  # no clock of the host that its API server runs on
         prefilled = Prefilled(
             engine, params, generated.cached_tokens, generated.prompt_logprobs, began if at is None else at
         )
