@@ -72,6 +72,8 @@ class SimulatedEngine:
     answer_seconds: float = 0.0
     """For how long the answer of a prefill is on its way."""
     clock_ahead: float = 0.0
+    core_ahead: float = 0.0
+    """Of its API server's clock: a core on another host."""
     fails_pull: bool = False
     hangs: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class SimulatedEngine:
             await asyncio.sleep(self.prefill_seconds)
             lease = f"lease-{number}"
             given_back = {"do_remote_prefill": True, "remote_request_id": lease, "remote_num_tokens": len(prompt)}
-            given_back["pdd_leased_at"] = monotonic() + self.clock_ahead
+            given_back["pdd_leased_at"] = monotonic() + self.clock_ahead + self.core_ahead
             await asyncio.sleep(self.answer_seconds)
         if kv.get("do_remote_prefill"):
             await asyncio.sleep(self.pull_seconds)

@@ -185,6 +185,16 @@ async def test_a_pull_tells_md_until_when_its_lease_is_usable(start: Any) -> Non
     assert 15 < params["pdd_usable_until"] - time() < 20
 
 
+async def test_a_lease_that_would_begin_in_the_future_begins_when_it_was_asked_for(start: Any) -> None:
+    """A core on another host than its API server has another clock."""
+    sites = await start(prefill={"core_ahead": 5000.0, "answer_seconds": 2.0}, tolerated_wait_millis=60_000)
+    async with asyncio.timeout(5):
+        while sites.front._prefill.known[0].here(0.0) is None:
+            await asyncio.sleep(0.01)
+    await sites.complete(BODY)
+    assert 10 < sites.main.requests[0]["kv_transfer_params"]["pdd_usable_until"] - time() < 18
+
+
 async def test_a_shorter_lease_is_usable_for_less(start: Any) -> None:
     """RLD's too."""
     short = {"facts": {"kv_lease_duration": 6.0}}
